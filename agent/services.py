@@ -1,6 +1,6 @@
 """AgentServices: the services that all runs of the agent share. Opened once, and closed after the last run."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,6 +78,7 @@ class AgentSetup:
         schedules: Carries out the tool `schedule`; None = there is no such tool.
         usage: Stores what model calls use; None = it is not stored, and limits do not hold.
         guardrail_decisions: Stores the decisions of guardrails; None = only the log says them.
+        on_memory_change: Called after what is remembered may have changed.
     """
 
     config: AgentConfig
@@ -95,6 +96,7 @@ class AgentSetup:
     schedules: ScheduleBackend | None = None
     usage: UsageStore | None = None
     guardrail_decisions: GuardrailDecisions | None = None
+    on_memory_change: Callable[[], None] = lambda: None
 
     @property
     def files(self) -> Path:
@@ -267,7 +269,14 @@ def _opened_memory(
     setup: AgentSetup, config: CurrentConfig, models: AuxiliaryModels
 ) -> AbstractAsyncContextManager[MemoryService]:
     if setup.learns:
-        return open_memory(setup.files, config.get, models.get, setup.mirror, setup.past_messages)
+        return open_memory(
+            setup.files,
+            config.get,
+            models.get,
+            setup.mirror,
+            setup.past_messages,
+            on_change=setup.on_memory_change,
+        )
     return nullcontext(
         MemoryService(
             setup.files,
@@ -275,6 +284,7 @@ def _opened_memory(
             models.get,
             mirror=setup.mirror,
             past_messages=setup.past_messages,
+            on_change=setup.on_memory_change,
         )
     )
 

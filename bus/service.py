@@ -454,7 +454,7 @@ async def _take_up(
     database: Database,
 ) -> None:
     """Resume the work of an earlier process. From now on, resume work of other nodes and follow their changes."""
-    context.tasks.start_soon(_take_housekeeping, bus, database, context.now)
+    context.tasks.start_soon(_take_housekeeping, bus, database, context)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
     context.tasks.start_soon(_repeated, "takeovers", bus.takeovers.run)
@@ -560,12 +560,13 @@ def _delivery_worker(
     return DeliveryWorker(adapters, stores.outbox, files, now=now, timings=timings, tracer=tracer)
 
 
-async def _take_housekeeping(bus: Bus, database: Database, now: Clock) -> None:
+async def _take_housekeeping(bus: Bus, database: Database, context: BusContext) -> None:
     """Do the work that one node at a time does, while this is that node."""
     while True:
         async with database.nodes.exclusive("housekeeping"), anyio.create_task_group() as tasks:
-            tasks.start_soon(_repeated, "the index of messages", partial(index_messages, bus.words))
-            await _run_housekeeping(bus, database, now)
+            index = partial(index_messages, bus.words, context.tracer.record_index)
+            tasks.start_soon(_repeated, "the index of messages", index)
+            await _run_housekeeping(bus, database, context.now)
 
 
 async def _repeated(name: str, work: Callable[[], Awaitable[None]]) -> None:

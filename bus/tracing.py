@@ -37,6 +37,9 @@ class MessageTracer:
     def record_refusals(self) -> None:
         """Record that messages that were not accepted can be read (`RefusalJournal`)."""
 
+    def record_index(self) -> None:
+        """Record that accepted messages, their people and chats can be found by name."""
+
     def record_takeover(self) -> None:
         """Record that a person has taken over a conversation, or handed it back."""
 

@@ -14,8 +14,9 @@ from store.inbox import InboxRow
 from store.outbox import OutboxRow
 from store.signals import Signals
 
-Topic = Literal["messages", "deliveries", "access", "channels", "takeovers"]
-"""What changed: messages and their turns, deliveries, who may use the bot, connections, conversations taken over."""
+Topic = Literal["messages", "deliveries", "access", "channels", "takeovers", "people"]
+"""What changed: messages and their turns, deliveries, who may use the bot, connections, conversations taken over,
+what is remembered about people and rooms, and chosen for them."""
 
 SIGNAL = "changes"
 
@@ -151,6 +152,10 @@ class ChangeTracer(MessageTracer):
     def record_refusals(self) -> None:
         self._changes.note("messages")
         self._changes.note("access")  # They may ask for approval.
+
+    @override
+    def record_index(self) -> None:
+        self._changes.note("messages")
 
     @override
     def record_takeover(self) -> None:

@@ -177,6 +177,7 @@ async def _open_embedded_app(
     checkpointer = await stack.enter_async_context(open_checkpointer(config.home, database))
     setup = agent_setup_from_config(config, telemetry.run_tracer)
     mirror = await open_mirror(config.storage, config.home, database)
+    changes = ChangeFeed(database.signals)
     agents = await stack.enter_async_context(
         open_agent_factory(
             replace(
@@ -186,6 +187,7 @@ async def _open_embedded_app(
                 schedules=schedules,
                 usage=UsageStore(database),
                 guardrail_decisions=GuardrailDecisions(database),
+                on_memory_change=partial(changes.note, "people"),
             ),
             checkpointer,
         )
@@ -211,7 +213,7 @@ async def _open_embedded_app(
         watchdog=Watchdog(config.gateway.watchdog_s),
         tokens=ApiTokenStore(database),
         sessions=ConsoleSessionStore(database),
-        changes=ChangeFeed(database.signals),
+        changes=changes,
         figures=Figures(FigureStore(database)),
         telemetry=telemetry,
     )

@@ -281,7 +281,7 @@ interface Kit {
   // kit/live.mjs
   /**
    * Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it.
-   * @param topics "messages", "deliveries", "access", "channels", "takeovers"
+   * @param topics "messages", "deliveries", "access", "channels", "takeovers", "people"
    */
   subscribe: (topics: string[], call: () => unknown) => () => void;
 

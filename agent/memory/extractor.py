@@ -37,6 +37,7 @@ class MemoryExtractor:
         models: Provides the extraction model.
         config: Returns the current configuration.
         now: Returns the current time, with zone.
+        on_change: Called after a document may have changed.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class MemoryExtractor:
         models: ModelSource,
         config: Callable[[], AgentConfig],
         now: Callable[[], datetime],
+        on_change: Callable[[], None],
     ) -> None:
         self._store = store
         self._models = models
         self._config = config
         self._now = now
+        self._on_change = on_change
 
     def is_enabled(self) -> bool:
         """Return whether memory is enabled and its model is a real one, not the demo."""
@@ -109,6 +112,7 @@ class MemoryExtractor:
             )
 
         await anyio.to_thread.run_sync(self._store.update, scope, change)
+        self._on_change()
 
 
 def _is_worth(turn: MemoryTurn) -> bool:

@@ -73,6 +73,7 @@ class MemoryService:
         now: Returns the current time, with zone.
         mirror: Copies the documents between nodes; None on a single node.
         past_messages: Stores what was said, for `search_conversations`; None = nothing is stored.
+        on_change: Called after what is remembered may have changed.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class MemoryService:
         now: Callable[[], datetime] = utc_now,
         mirror: FileMirror | None = None,
         past_messages: PastMessages | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         root = home / (config().memory.storage_path or "memory")
         self._config = config
@@ -92,7 +94,8 @@ class MemoryService:
         self._saving = anyio.Lock()
         self._unsaved: dict[MemoryQueueKey, object] = {}
         self._blocks: OrderedDict[MemoryQueueKey, _CachedBlock] = OrderedDict()
-        self._extractor = MemoryExtractor(self._store, models, config, now)
+        self._on_change = on_change
+        self._extractor = MemoryExtractor(self._store, models, config, now, on_change)
         self._queue = MemoryQueue(
             self._extractor.process,
             self._save_pending,
@@ -261,6 +264,7 @@ class MemoryService:
                 await self._conversations.forget(scope)
         await anyio.to_thread.run_sync(self._store.delete, scope)
         self._renew_blocks(scope)
+        self._on_change()
         for key in dropped:
             await self._save_pending(key)
         return await self.get(scope)
@@ -343,6 +347,7 @@ class MemoryService:
     ) -> MemoryDocument:
         document = await anyio.to_thread.run_sync(self._store.update, scope, change)
         self._renew_blocks(scope)
+        self._on_change()
         return document
 
     def _renew_blocks(self, scope: MemoryScope) -> None:
@@ -392,6 +397,7 @@ async def open_memory(
     mirror: FileMirror | None = None,
     past_messages: PastMessages | None = None,
     *,
+    on_change: Callable[[], None] = lambda: None,
     now: Callable[[], datetime] = utc_now,
     flush_s: float = FLUSH_S,
 ) -> AsyncIterator[MemoryService]:
@@ -399,7 +405,7 @@ async def open_memory(
 
     Args: See `MemoryService`.
     """
-    memory = MemoryService(home, config, models, now, mirror, past_messages)
+    memory = MemoryService(home, config, models, now, mirror, past_messages, on_change)
     async with background_tasks() as tasks:
         await memory.start(tasks)
         try:

@@ -1,6 +1,6 @@
 """Indexes accepted messages in the background: their words, the people who wrote them, and their chats."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import anyio
@@ -19,12 +19,16 @@ EVERY_S = 1.0
 """Pause between two looks, seconds."""
 
 
-async def index_messages(words: MessageWords) -> None:
-    """Index messages until canceled. Raises StoreError."""
+async def index_messages(words: MessageWords, on_indexed: Callable[[], None]) -> None:
+    """Index messages until canceled. Raises StoreError.
+
+    `on_indexed` is called after each transaction: names of people and chats may have changed.
+    """
     while True:
         missing = await words.list_missing(limit=BATCH)
         if missing:
             await _index(words, missing)
+            on_indexed()
         if len(missing) < BATCH:
             await anyio.sleep(EVERY_S)
 

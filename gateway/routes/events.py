@@ -17,7 +17,8 @@ async def stream_changes(
 ) -> Response:
     """Stream `change` events with the topics that changed, at most two a second, and `reset` if some were missed.
 
-    The topics are `messages`, `deliveries`, `access`, `channels` and `takeovers`. Send `Last-Event-ID` to resume.
+    The topics are `messages`, `deliveries`, `access`, `channels`, `takeovers` and `people`. Send `Last-Event-ID` to
+    resume.
     """
     return EventStreamResponse(
         services.changes.read(last_event_id), headers={}, heartbeat_s=services.heartbeat_s

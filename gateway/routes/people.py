@@ -296,6 +296,7 @@ async def _choose(
         name: getattr(update, name) for name in get_args(Choice) if name in update.model_fields_set
     }
     await bus.profiles.choose(found, given)
+    services.changes.note("people")
     chosen = ", ".join(f"{name}={value or 'default'}" for name, value in given.items())
     request.scope[AUDIT_DETAIL] = f"{found.memory_scope}: {chosen}"
     return await _profile_view(services, bus, found)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,24 @@ async def test_closing_learns_what_waits_and_the_next_start_shows_it(tmp_path: P
         (fact,) = (await service.get(ANN)).facts
         assert (fact.source, fact.created_at[-1]) == ("t1", "Z")
     assert saved_turns(tmp_path) == []
+
+
+async def test_each_change_is_told(tmp_path: Path) -> None:
+    changes: list[str] = []
+
+    async def given(_: str | None) -> BaseChatModel:
+        return MemoryModel()
+
+    config = settings()
+    told = partial(changes.append, "changed")
+    async with open_memory(tmp_path, lambda: config, given, on_change=told) as service:
+        await service.enqueue_turn(turn("I sail markone"), caller())
+    assert changes == ["changed"]
+    async with open_memory(tmp_path, lambda: config, given, on_change=told) as service:
+        (fact,) = (await service.get(ANN)).facts
+        await service.delete_fact(ANN, fact.id)
+        await service.clear(ANN)
+    assert len(changes) == 3
 
 
 async def test_all_turns_until_a_conversation_is_quiet_are_one_update(

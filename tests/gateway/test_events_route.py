@@ -89,6 +89,31 @@ async def test_each_reader_gets_the_topics_and_none_without_a_token(tmp_path: Pa
         assert len({one.last_id.partition("-")[0] for one in readers}) == 1
 
 
+async def test_changes_of_what_is_known_about_people_are_told(tmp_path: Path) -> None:
+    async with served(tmp_path) as (service, client):
+        reader = Reader()
+
+        async def known() -> bool:
+            return "Ann" in (await client.get("/api/people")).text
+
+        async with reading(client, reader):
+            await eventually(lambda: reader.last_id)
+            await received(service, message(1, "/status"))
+            await eventually(known)
+            known_at = time.monotonic()
+            await eventually(lambda: [one for one in reader.seen if one[2] > known_at])
+            assert "people" not in reader.topics
+            fact = {"content": "likes tea"}
+            await client.post("/api/memory/facts?scope=user:terminal:local:u1", json=fact)
+            await eventually(lambda: "people" in reader.topics)
+            reader.seen.clear()
+            await client.patch("/api/people/terminal/u1", json={"language": "zh"})
+            await eventually(lambda: "people" in reader.topics)
+            reader.seen.clear()
+            await client.delete("/api/memory?scope=user:terminal:local:u1")
+            await eventually(lambda: "people" in reader.topics)
+
+
 async def test_a_reader_resumes_where_it_broke_off(tmp_path: Path) -> None:
     async with served(tmp_path) as (service, client):
         reader, other = Reader(), Reader()
