@@ -112,7 +112,7 @@ interface TableOptions {
   key: string | ((row: any) => string);
   /** Load all rows, or a page; `before`: the last page's `next`. */
   load: (before: string | null) => Promise<any[] | { rows: any[]; next?: string | null }>;
-  /** The key of what to say if there are no rows. */
+  /** What to say if there are no rows: a text's key, or a text. */
   empty?: string;
   /** The address that Enter and a click on the row open. */
   open?: (row: any) => string | null;
@@ -253,6 +253,8 @@ interface Kit {
   button: (label: Child, onclick: (event: MouseEvent) => unknown, attributes?: Record<string, any>) => HTMLButtonElement;
   /** Return where a conversation is, as people call it; the platform's own names are its title. */
   place: (row: { channel: string; chat: string; topic?: string; place?: string; }) => HTMLSpanElement;
+  /** Return a link to a person or room that `row[kind]` names as the usage does, with its known name; null if it names none. */
+  profileLink: (row: any, kind: string) => HTMLAnchorElement | null;
   /** Return a small button; its label is the key of a text. */
   act: (key: string, onclick: () => unknown, kind?: string) => HTMLButtonElement;
   /** Return a choice. @param value the one that is chosen */

@@ -1,13 +1,15 @@
 """GET /api/guardrails/decisions: which tool calls a guardrail or a person refused, or a person approved."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from gateway.dependencies import AgentServicesDep
+from gateway.dependencies import ServicesDep
 from gateway.openapi import error_responses
 from gateway.routes.channels import Before, Limit
+from gateway.routes.places import owner_names
 from gateway.routes.views import iso_time
 from store.guardrail_decisions import GuardrailOutcome
 from store.outbox import NEWEST
@@ -24,6 +26,7 @@ class GuardrailDecisionView(BaseModel):
         server: The MCP server of the tool; "" = none.
         person: Who wrote the message, `{channel}:{workspace}:{user}`; "" = unknown.
         room: Where, `{channel}:{workspace}:{chat}`; "" = in private, or unknown.
+        person_name, room_name: What people call them; null = unknown.
     """
 
     id: int
@@ -37,6 +40,8 @@ class GuardrailDecisionView(BaseModel):
     thread_id: str | None
     person: str
     room: str
+    person_name: str | None
+    room_name: str | None
     created_at: str
 
 
@@ -49,21 +54,26 @@ class GuardrailDecisionPage(BaseModel):
 
 @router.get("/decisions", response_model=GuardrailDecisionPage)
 async def list_decisions(
-    agent_services: AgentServicesDep,
+    services: ServicesDep,
     outcome: Annotated[GuardrailOutcome | None, Query()] = None,
     limit: Limit = 50,
     before: Before = NEWEST,
 ) -> dict[str, Any]:
     """List the latest decisions, newest first."""
-    decisions = agent_services.guardrail_decisions
+    decisions = services.agent_services.guardrail_decisions
     found = (
         []
         if decisions is None
         else await decisions.list_recent(limit=limit, before=before, outcome=outcome or "")
     )
+    people, rooms = await owner_names(
+        services.bus, (row.person for row in found), (row.room for row in found)
+    )
     rows = [
         {
-            **{name: getattr(row, name) for name in GuardrailDecisionView.model_fields},
+            **asdict(row),
+            "person_name": people.get(row.person),
+            "room_name": rooms.get(row.room),
             "created_at": iso_time(row.created_at),
         }
         for row in found

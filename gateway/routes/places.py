@@ -1,9 +1,10 @@
-"""What people call the places of messages and conversations."""
+"""What people call places and each other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from bus.messages import InboundMessage, decode_inbound
+from bus.service import Bus
 from store.conversations import ConversationKey
 from store.inbox import InboxStore
 
@@ -23,3 +24,15 @@ async def place_names(
         with suppress(ValueError):  # a damaged row
             names[row.key] = place_of(decode_inbound(row.body))
     return names
+
+
+async def owner_names(
+    bus: Bus | None, people: Iterable[str | None], rooms: Iterable[str | None]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the known names of people and of rooms, by what the usage calls them. Raises StoreError."""
+    if bus is None:
+        return {}, {}
+    return (
+        await bus.people.names(sorted({one for one in people if one})),
+        await bus.known_chats.titles(sorted({one for one in rooms if one})),
+    )

@@ -9,6 +9,7 @@ from agent.usage.limits import NANO
 from bus.service import Bus
 from gateway.csv_text import csv_text
 from gateway.dependencies import ServicesDep
+from gateway.routes.places import owner_names
 
 router = APIRouter()
 
@@ -89,10 +90,9 @@ async def get_usage(services: ServicesDep, query: Annotated[UsageQuery, Query()]
 
 
 async def _add_names(bus: Bus | None, totals: list[UsageTotal]) -> None:
-    if bus is None:
-        return
-    people = await bus.people.names(sorted({one.person for one in totals if one.person}))
-    rooms = await bus.known_chats.titles(sorted({one.room for one in totals if one.room}))
+    people, rooms = await owner_names(
+        bus, (one.person for one in totals), (one.room for one in totals)
+    )
     for one in totals:
         one.person_name = people.get(one.person or "")
         one.room_name = rooms.get(one.room or "")

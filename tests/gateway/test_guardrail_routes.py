@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.gateway.composed import ComposedService, composed
+from tests.gateway.test_messages_routes import received
+from tests.gateway.test_people_routes import message
 
 PERSON = "slack:T1:U1"
 ROOM = "slack:T1:C1"
@@ -27,10 +30,12 @@ def config(model: FakeModelServer) -> str:
     return json.dumps({"models": [entry], "title": {"enabled": False}, "guardrails": guardrails})
 
 
-async def run(service: ComposedService, thread: str, **body: object) -> Any:  # noqa: ANN401 - JSON
+async def run(
+    service: ComposedService, thread: str, person: str = PERSON, room: str = ROOM, **body: object
+) -> Any:  # noqa: ANN401 - JSON
     asked = {
         "assistant_id": "lead_agent",
-        "config": {"configurable": {"user_id": PERSON, "room": ROOM}},
+        "config": {"configurable": {"user_id": person, "room": room}},
         **body,
     }
     answer = await service.client.post(f"/api/threads/{thread}/runs/wait", json=asked)
@@ -67,6 +72,7 @@ async def test_each_decision_is_listed_until_its_person_is_forgotten(tmp_path: P
         assert {(row["person"], row["room"], row["thread_id"]) for row in page["rows"]} == {
             (PERSON, ROOM, thread)
         }
+        assert {(row["person_name"], row["room_name"]) for row in page["rows"]} == {(None, None)}
         first = await decisions(service, limit=2)
         rest = await decisions(service, limit=2, before=first["next"])
         assert [row["tool"] for row in rest["rows"]] == ["ls"]
@@ -74,3 +80,20 @@ async def test_each_decision_is_listed_until_its_person_is_forgotten(tmp_path: P
         assert len((await decisions(service, outcome="rejected"))["rows"]) == 1
         await service.client.delete("/api/memory", params={"scope": f"room:{ROOM}"})
         assert (await decisions(service))["rows"] == []
+
+
+async def test_people_and_rooms_have_their_known_names(tmp_path: Path) -> None:
+    async with FakeModelServer() as model, composed(tmp_path, config(model)) as service:
+        group = {"chat": "g1", "is_private": False, "chat_title": "Ops"}
+        await received(service, message(1, "/status", **group))
+        thread = (await service.client.post("/api/threads", json={})).json()["thread_id"]
+        said = {"messages": [{"role": "user", "content": "go"}]}
+        for room in ("terminal:local:g1", ""):
+            model.reply(ModelReply(calls=(ToolCall("ls", {"path": "/x"}),)), "Not allowed.")
+            await run(service, thread, "terminal:local:u1", room, input=said)
+
+        async def names() -> list[tuple[str, str]]:
+            page = await decisions(service)
+            return [(row["person_name"], row["room_name"]) for row in page["rows"]]
+
+        await eventually(names, lambda found: found == [("Ann", None), ("Ann", "Ops")])

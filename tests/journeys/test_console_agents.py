@@ -230,7 +230,7 @@ async def _decisions_of_guardrails_are_listed(page: BrowserPage, service: Servic
         await client.post(f"/api/threads/{thread}/runs/wait", json=body)
     await page.click("Overview", "nav")
     await page.evaluate("location.hash = 'tools?outcome=denied'")
-    await page.wait_for_text(f"slack:T:{HOSTILE}", "main")
+    await page.wait_for_text(HOSTILE, "main a[href^='#person/slack']")
     await page.wait_for_text("tool 'bash' is denied by policy", "main")
 
 

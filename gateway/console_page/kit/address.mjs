@@ -17,7 +17,8 @@ export function formatAddress(name, rest = "", query = {}) {
   return `#${name}${rest ? `/${encodeURIComponent(rest)}` : ""}${filters ? `?${filters}` : ""}`;
 }
 
-function decode(/** @type {string} */ text) {
+/** Undo `encodeURIComponent`; other text stays. */
+export function decode(/** @type {string} */ text) {
   try {
     return decodeURIComponent(text);
   } catch {

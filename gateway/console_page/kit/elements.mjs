@@ -1,5 +1,6 @@
 // Elements of the page. Text is only ever set as text: what people and models wrote is never read as HTML.
 
+import { decode, formatAddress } from "./address.mjs";
 import { t } from "./texts.mjs";
 
 /**
@@ -133,6 +134,12 @@ export function place(row) {
 /** Return what a person is called, with the platform's ID as its title. */
 export const person = (/** @type {string} */ name, /** @type {string} */ id) =>
   element("span", { title: id }, name || id);
+
+/** @type {Kit["profileLink"]} */
+export function profileLink(row, kind) {
+  const [channel, , id] = String(row[kind]).split(":").map(decode);
+  return id ? link(formatAddress(kind, `${channel}/${id}`), person(row[`${kind}_name`], id)) : null;
+}
 
 /** @type {Kit["empty"]} */
 export const empty = (text, ...more) => element("p.empty.soft", {}, text, ...more);

@@ -2,7 +2,7 @@
 
 import {
   act, ago, ask, button, change, drop, duration, element, filterBar, formatAddress, head, link, loadedTable, pill,
-  post, preview, problem, request, rowsOf, showDialog, small, stateFilter, t, toggle,
+  post, preview, problem, profileLink, request, rowsOf, showDialog, small, stateFilter, t, toggle,
 } from "../kit.mjs";
 
 const POLL_MS = 5000;
@@ -47,8 +47,8 @@ export async function show(page) {
     ["column.state", (row) => pill(row.outcome)],
     ["speaker.tool", (row) => element("code", {}, row.tool)],
     ["tool.reason", (row) => [row.reason, small(row.code, " ", row.policy)], "text"],
-    ["column.who", (row) => row.person],
-    ["column.where", (row) => (row.thread_id ? link(formatAddress("conversation", row.thread_id), row.room || t("conversation.title")) : row.room)],
+    ["column.who", (row) => profileLink(row, "person") ?? row.person],
+    ["column.where", (row) => [profileLink(row, "room"), " ", row.thread_id && link(formatAddress("conversation", row.thread_id), t("conversation.title"))]],
   ]);
   page.onQuery(() => Promise.all([tools.restart(), decisions.restart()]));
   page.onLive(["messages"], decisions.refresh);
