@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.playground.telegram.chats import user_json
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
-from tests.fakes.model import FakeModelServer
+from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.console_views import sign_in_as_admin
 from tests.journeys.service import Service, serving, with_model
 from tests.people.platforms import PlatformServers
@@ -21,10 +21,18 @@ ANN = 7001
 FIELD = "document.querySelector('dialog select, dialog textarea')"
 
 
+def answer(request: ModelRequest) -> ModelReply:
+    """Call a tool that a guardrail denies if told so; otherwise repeat the message."""
+    said = request.last_user_text
+    if "bash" in said and request.messages[-1]["role"] != "tool":
+        return ModelReply(calls=(ToolCall("bash", {"command": "ls"}),))
+    return ModelReply(text=f"You said: {said}")
+
+
 @asynccontextmanager
 async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, PlatformServers]]:
     """Run the service with a price and a limit; Ann and a group on Telegram, and a colleague on Slack have written."""
-    async with PlatformServers() as platforms, FakeModelServer() as model:
+    async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = with_model(model.base_url)
         entry = config["models"][0]
         config["models"] = [
@@ -32,6 +40,8 @@ async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, Pla
             {**entry, "name": "other"},
         ]
         config["usage"] = {"limits": {"person": {"tokens_per_day": 1_000_000}}}
+        denied = {"use": "allowlist", "config": {"denied_tools": ["bash"]}}
+        config["guardrails"] = {"enabled": True, "provider": denied}
         channels = {name: platforms.channels[name] for name in ("telegram", "slack")}
         session = {"context": {"is_plan_mode": True}}
         config["channels"] = {**channels, "telegram": {**channels["telegram"], "session": session}}
@@ -50,12 +60,13 @@ async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, Pla
 
 
 async def test_an_administrator_looks_after_a_person_and_a_room(tmp_path: Path) -> None:
-    async with console(tmp_path) as (page, _, platforms):
+    async with console(tmp_path) as (page, service, platforms):
         await _people_are_found_by_name(page)
         await _what_is_remembered_is_corrected_and_forgotten(page)
         await _a_model_is_chosen_as_by_the_command(page, platforms)
+        await _it_follows_changes_and_rows_under_the_pointer_stay(page, service, platforms)
         await _a_room_has_its_own_page(page)
-        assert await page.evaluate("document.title") == "People – Parley"
+        await _decisions_of_guardrails_name_people(page, platforms)
         assert page.errors == []
 
 
@@ -67,7 +78,7 @@ async def _people_are_found_by_name(page: BrowserPage) -> None:
     rows = "[...document.querySelectorAll('main tbody')].map(one => one.children.length).join()"
     await eventually(lambda: page.evaluate(f"{rows} === '1,0,0,0'"))
     await page.click(HOSTILE, "main table")
-    await page.wait_for_text("Nothing found.", "main")
+    await page.wait_for_text("Add a fact", "main")
     assert HOSTILE in await page.text("main h2")
 
 
@@ -82,13 +93,14 @@ async def _what_is_remembered_is_corrected_and_forgotten(page: BrowserPage) -> N
     await page.click("Save", "dialog")
     await page.wait_for_text("likes coffee", "main table")
     await page.click("Forget", "main table")
-    await page.wait_for_text("Nothing found.", "main")
+    await page.point_at("nav")  # A row stays while it is pointed at.
+    await page.wait_for_text("Nothing found.", "main section")
     await page.click("Undo", "#notice")
     await page.wait_for_text("likes coffee", "main table")
     await page.click("Forget everything", "main")
     await page.wait_for_text("This cannot be undone.", "dialog")
     await page.click("Forget everything", "dialog")
-    await page.wait_for_text("Nothing found.", "main")
+    await page.wait_for_text("Nothing found.", "main section")
 
 
 async def _a_model_is_chosen_as_by_the_command(
@@ -113,6 +125,31 @@ async def _a_model_is_chosen_as_by_the_command(
     await ann.wait_for_message("Current model: default (fake)")
 
 
+async def _it_follows_changes_and_rows_under_the_pointer_stay(
+    page: BrowserPage, service: Service, platforms: PlatformServers
+) -> None:
+    row = "[...document.querySelectorAll('main tr')].find(one => one.innerText.startsWith('language'))"
+    await page.evaluate(f"{row}.id = 'pointed'")
+    await page.point_at("#pointed")
+    top = await page.evaluate(f"{row}.getBoundingClientRect().top")
+    ann = TelegramPrivateUser(platforms.telegram, user=ANN)
+    await ann.send("/language zh")
+    await eventually(lambda: page.evaluate(f"{row}.innerText.includes('zh')"))
+    scope = await page.evaluate(
+        f"fetch('../api/people/telegram/{ANN}').then(one => one.json()).then(one => one.memory_scope)"
+    )
+    async with service.client() as client:
+        fact = {"content": "plays chess"}
+        (
+            await client.post("/api/memory/facts", params={"scope": scope}, json=fact)
+        ).raise_for_status()
+    await page.wait_for_text("1 new", "main")
+    assert "plays chess" not in await page.text("main")
+    assert await page.evaluate(f"{row}.getBoundingClientRect().top") == top
+    await page.point_at("nav")
+    await page.wait_for_text("plays chess", "main table")
+
+
 async def _a_room_has_its_own_page(page: BrowserPage) -> None:
     await page.click("People", "nav")
     await page.wait_for_text("People answered", "main")
@@ -126,18 +163,36 @@ async def _a_room_has_its_own_page(page: BrowserPage) -> None:
     assert "timezone" not in await page.text("main table:last-of-type")
 
 
+async def _decisions_of_guardrails_name_people(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    assert await page.evaluate("document.title") == "People – Parley"
+    await page.click("Tools", "nav")
+    await page.wait_for_text("Decisions of guardrails", "main")
+    ann = TelegramPrivateUser(platforms.telegram, user=ANN)
+    await ann.send("use bash")
+    await ann.wait_for_message("You said: use bash")
+    person = f"main a[href='#person/telegram%2F{ANN}']"
+    await page.wait_for_text(f"User{ANN}", person)
+    assert await page.evaluate(f'document.querySelector("{person} span").title') == str(ANN)
+    group = TelegramTopicUser(platforms.telegram)
+    await group.send("use bash")
+    await group.wait_for_message("You said: use bash")
+    room = await eventually(lambda: page.text("main a[href^='#room/']"))
+    assert not room.lstrip("-").isdigit()
+
+
 async def test_usage_shows_costs_with_names_and_exports_them(tmp_path: Path) -> None:
-    async with console(tmp_path) as (page, _, _platforms):
+    async with console(tmp_path) as (page, _, platforms):
         await page.click("Usage", "nav")
-        # Usage is written a second after the calls: show the view anew until it has the name.
         named = (
             f"[...document.querySelectorAll('main a')].some(one => one.innerText === {HOSTILE!r})"
         )
-        again = "document.querySelector('main[aria-busy]') || dispatchEvent(new HashChangeEvent('hashchange'))"
-        await eventually(lambda: page.evaluate(f"{named} || (({again}), false)"))
+        await eventually(lambda: page.evaluate(named))
         shown = await page.text("main")
         assert all(one in shown for one in ("fake", "lead_agent", "telegram", "slack"))
         assert "$0.00" not in await page.text("main tbody")
+        await _usage_follows_changes_and_rows_under_the_pointer_stay(page, platforms)
         bars = "document.querySelectorAll('main .chart rect.accent').length"
         assert await page.evaluate(bars) == 2  # One day, in the charts of costs and of tokens.
         csv = "fetch([...document.querySelectorAll('main a')].find(one => one.download).href).then(one => one.text())"
@@ -154,3 +209,26 @@ async def test_usage_shows_costs_with_names_and_exports_them(tmp_path: Path) -> 
         assert await page.evaluate("document.documentElement.scrollWidth") == 390
         assert await page.evaluate("document.title") == "Usage – Parley"
         assert page.errors == []
+
+
+async def _usage_follows_changes_and_rows_under_the_pointer_stay(
+    page: BrowserPage, platforms: PlatformServers
+) -> None:
+    rows = "[...document.querySelectorAll('main .table')].at(-1).querySelectorAll('tbody tr')"
+    await page.evaluate(f"{rows}[0].id = 'pointed'")
+    await page.point_at("#pointed")
+    top = await page.evaluate("document.getElementById('pointed').getBoundingClientRect().top")
+    count = await page.evaluate(f"{rows}.length")
+    calls = "document.querySelector('main tbody td.number').innerText"
+    before = int(await page.evaluate(calls))
+    bo = TelegramPrivateUser(platforms.telegram, user=ANN + 1)
+    await bo.send("hello")
+    await bo.wait_for_message("You said: hello")
+    await eventually(lambda: page.evaluate(f"Number({calls}) > {before}"))
+    await page.wait_for_text("1 new", "main")
+    assert await page.evaluate(f"{rows}.length") == count
+    assert (
+        await page.evaluate("document.getElementById('pointed').getBoundingClientRect().top") == top
+    )
+    await page.point_at("nav")
+    await eventually(lambda: page.evaluate(f"{rows}.length === {count + 1}"))

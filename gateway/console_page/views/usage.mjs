@@ -1,6 +1,6 @@
 // What model calls cost: by day, and by model, agent, channel, room and person.
 
-import { BASE, channelFilter, chart, dollars, element, filterBar, formatAddress, head, link, simpleTable, t, whole } from "../kit.mjs";
+import { BASE, channelFilter, chart, dollars, element, filterBar, head, loadedTable, profileLink, t, whole } from "../kit.mjs";
 
 const DAY_MS = 86400000;
 const [MAX_DAYS, MAX_ROWS] = [400, 50];
@@ -26,21 +26,21 @@ export async function charts(page, filters) {
     card(t("overview.tokens"), whole, series("input_tokens", "usage.input_tokens", "accent"), series("output_tokens", "usage.output_tokens", "good")));
 }
 
-/** @param {any} row @param {string} column */
-function name(row, column) {
-  const [channel, , last] = String(row[column]).split(":").map(decodeURIComponent);
-  if (!last || !["person", "room"].includes(column)) return row[column] || t("usage.others");
-  return link(formatAddress(column, `${channel}/${last}`), row[`${column}_name`] ?? last);
-}
-
 /** @param {Page} page */
 export async function show(page) {
   if (!page.query.has("since")) page.query.set("since", firstDay());
   const filters = new URLSearchParams([...page.query].filter(([, value]) => value));
-  const [shown, channels, ...tables] = await Promise.all([
-    charts(page, filters), channelFilter(page),
-    ...TABLES.map((column) => page.get(`api/usage?by=${column}&${filters}`)),
-  ]);
+  const shown = element("div");
+  const draw = async () => shown.replaceChildren(await charts(page, filters));
+  const tables = await Promise.all(TABLES.map((column) => loadedTable(`source.${column}`, column, async () =>
+    (await page.get(`api/usage?by=${column}&${filters}`)).totals
+      .sort((a, b) => b.cost_usd - a.cost_usd || b.input_tokens - a.input_tokens).slice(0, MAX_ROWS), [
+    [`source.${column}`, (row) => (["person", "room"].includes(column) && profileLink(row, column)) || row[column] || t("usage.others")],
+    ...NUMBERS.map((one) => /** @type {Column} */ ([`usage.${one}`, (row) => whole(row[one]), "number"])),
+    ["overview.cost", (row) => (row.unpriced_calls < row.calls ? dollars(row.cost_usd) : "–"), "number"],
+  ], { empty: `${t(`source.${column}`)}: –` })));
+  const [channels] = await Promise.all([channelFilter(page), draw()]);
+  page.onLive(["messages"], () => Promise.all([draw(), ...tables.map((one) => one.refresh())]));
   const csv = new URL(`api/usage?format=csv&by=day&by=${TABLES.join("&by=")}&${filters}`, BASE).href;
   return [
     head(t("nav.usage"), element("a", { href: csv, download: "usage.csv" }, "CSV")),
@@ -48,11 +48,6 @@ export async function show(page) {
       { name: "since", label: t("usage.since"), type: "date" }, { name: "until", label: t("usage.until"), type: "date" },
       channels,
     ]),
-    shown,
-    ...TABLES.map((column, at) => element("section", {}, simpleTable(
-      [`source.${column}`, ...NUMBERS.map((one) => `usage.${one}`), "overview.cost"],
-      tables[at].totals.sort((a, b) => b.cost_usd - a.cost_usd || b.input_tokens - a.input_tokens).slice(0, MAX_ROWS).map(
-        (row) => [name(row, column), ...NUMBERS.map((one) => whole(row[one])), row.unpriced_calls < row.calls ? dollars(row.cost_usd) : "–"]),
-      `${t(`source.${column}`)}: –`))),
+    shown, ...tables.map((one) => element("section", {}, one.element)),
   ];
 }
