@@ -29,7 +29,15 @@ NOTHING_TO_UNDO = "There is no previous version."
 
 
 class ConfigNotSaved(Exception):
-    """The file was not written. The message says why."""
+    """The file was not written.
+
+    Attributes:
+        problems: Why, one line each.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 class ConfigChangedMeanwhile(ConfigNotSaved):
@@ -220,7 +228,7 @@ class ConfigEditor:
         config, problems = self._load(text)
         if fatal := [*problems, *(config.unknown_keys if config else ())]:
             prefix = f"{self._file}: "
-            raise ConfigNotSaved("; ".join(line.removeprefix(prefix) for line in fatal))
+            raise ConfigNotSaved(*(line.removeprefix(prefix) for line in fatal))
         self._write(current, text)
         return text, current
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, HTTPException, Query
+from fastapi import APIRouter, Depends, Header, HTTPException, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection, Request
 
@@ -12,6 +12,7 @@ from bots.config import PlatformConfig
 from gateway.config_documentation import document_key
 from gateway.config_editor import ConfigChangedMeanwhile, ConfigEditor, ConfigNotSaved, SavedText
 from gateway.config_file import ConfigError
+from gateway.config_messages import preferred_language, translate, translate_all
 from gateway.config_sources import Origin
 from gateway.config_text import KeyNotSettable
 from gateway.dependencies import ServicesDep
@@ -33,7 +34,13 @@ async def get_editor(connection: HTTPConnection) -> ConfigEditor:
     return editor
 
 
+async def get_language(accept_language: Annotated[str, Header()] = "") -> str:
+    """Return the language of messages: `en` or `zh`."""
+    return preferred_language(accept_language)
+
+
 EditorDep = Annotated[ConfigEditor, Depends(get_editor)]
+LanguageDep = Annotated[str, Depends(get_language)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 
@@ -119,8 +126,6 @@ class FileVersion(BaseModel):
 class FindingView(BaseModel):
     """A finding; `line` is 0 if it belongs to no line of the file."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     line: int
     message: str
     prevents_saving: bool
@@ -194,76 +199,91 @@ def _list(editor: ConfigEditor, sections: Mapping[str, PlatformConfig], wanted: 
 
 
 @router.get("/file")
-async def read_file(editor: EditorDep) -> ConfigFileView:
+async def read_file(editor: EditorDep, language: LanguageDep) -> ConfigFileView:
     """Return the text of the configuration file, without its secrets."""
     try:
-        return ConfigFileView.model_validate(await editor.read())
+        found = ConfigFileView.model_validate(await editor.read())
     except (ConfigNotSaved, ConfigError) as error:
-        raise HTTPException(404, str(error)) from None
+        raise _refusal(error, 404, language) from None
+    return found.model_copy(update={"problem": translate(found.problem, language)})
 
 
 @router.post("/check")
-async def check_text(edited: EditedText, editor: EditorDep) -> CheckResponse:
+async def check_text(edited: EditedText, editor: EditorDep, language: LanguageDep) -> CheckResponse:
     """Check an edited text as `parley check` does, without starting anything. Graphs are not loaded."""
     try:
         found = await editor.check(edited.text)
     except (ConfigNotSaved, ConfigError) as error:
-        raise HTTPException(404, str(error)) from None
+        raise _refusal(error, 404, language) from None
     return CheckResponse(
-        findings=[FindingView.model_validate(one) for one in found.findings],
+        findings=[
+            FindingView(
+                line=one.line,
+                message=translate(one.message, language),
+                prevents_saving=one.prevents_saving,
+            )
+            for one in found.findings
+        ],
         difference=list(found.difference),
         restart=list(found.waiting),
     )
 
 
 @router.post("/check/key")
-async def set_text_key(edited: EditedKey, editor: EditorDep) -> EditedText:
+async def set_text_key(edited: EditedKey, editor: EditorDep, language: LanguageDep) -> EditedText:
     """Return an edited text with one key set. Everything else stays, comments included. Saves nothing."""
     try:
         return EditedText(text=await editor.set_key(edited.text, edited.key, edited.value))
     except KeyNotSettable as error:
-        raise HTTPException(422, str(error)) from None
+        raise HTTPException(422, translate(str(error), language)) from None
 
 
 @router.put("/file")
-async def save_file(edited: VersionedText, editor: EditorDep, request: Request) -> SaveResponse:
+async def save_file(
+    edited: VersionedText, editor: EditorDep, language: LanguageDep, request: Request
+) -> SaveResponse:
     """Save the configuration file and apply it. The previous version is kept beside it, as `.bak`.
 
     Returns 409 if the file changed meanwhile, and 422 if the service would not use it.
     """
     try:
         saved = await editor.save(edited.text, edited.version)
-        return _saved(request, "The file is saved.", saved)
     except ConfigNotSaved as error:
-        raise _refusal(error) from None
+        raise _refusal(error, 422, language) from None
+    return _saved(request, "The file is saved.", saved, language)
 
 
 @router.post("/undo")
-async def undo_change(shown: FileVersion, editor: EditorDep, request: Request) -> SaveResponse:
+async def undo_change(
+    shown: FileVersion, editor: EditorDep, language: LanguageDep, request: Request
+) -> SaveResponse:
     """Exchange the configuration file and its previous version, and apply it."""
     try:
         saved = await editor.undo(shown.version)
-        return _saved(request, "The previous version is back.", saved)
     except ConfigNotSaved as error:
-        raise _refusal(error) from None
+        raise _refusal(error, 422, language) from None
+    return _saved(request, "The previous version is back.", saved, language)
 
 
-def _refusal(error: ConfigNotSaved) -> HTTPException:
-    return HTTPException(409 if isinstance(error, ConfigChangedMeanwhile) else 422, str(error))
+def _refusal(error: ConfigNotSaved | ConfigError, status: int, language: str) -> HTTPException:
+    if isinstance(error, ConfigChangedMeanwhile):
+        status = 409
+    return HTTPException(status, "; ".join(translate_all(error.problems, language)))
 
 
-def _saved(request: Request, done: str, saved: SavedText) -> SaveResponse:
+def _saved(request: Request, done: str, saved: SavedText, language: str) -> SaveResponse:
+    problems = translate_all(saved.outcome.problems, language)
     outcome = "It is in force."
     if saved.outcome.waiting:
         outcome = f"Restart the service for: {', '.join(saved.outcome.waiting)}."
     if saved.outcome.problems:
-        outcome = f"The service ignores it: {'; '.join(saved.outcome.problems)}"
+        outcome = f"The service ignores it: {'; '.join(problems)}"
     names = [*saved.changed[:MAX_AUDITED_KEYS], "..."][: len(saved.changed)]
     request.scope[AUDIT_DETAIL] = f"changed: {', '.join(names) or 'nothing'}"
     return SaveResponse(
-        message=f"{done} {outcome}",
+        message=" ".join(translate_all((done, outcome), language)),
         version=saved.version,
         changed=list(saved.changed),
-        problems=list(saved.outcome.problems),
+        problems=problems,
         restart=list(saved.outcome.waiting),
     )

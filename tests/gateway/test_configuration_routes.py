@@ -47,8 +47,16 @@ async def get(service: ComposedService, path: str) -> Any:  # noqa: ANN401 - JSO
     return response.json()
 
 
-async def post(service: ComposedService, path: str, body: object, method: str = "POST") -> Any:  # noqa: ANN401 - JSON
-    response = await service.client.request(method, f"/api/configuration{path}", json=body)
+async def post(
+    service: ComposedService,
+    path: str,
+    body: object,
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> Any:  # noqa: ANN401 - JSON
+    response = await service.client.request(
+        method, f"/api/configuration{path}", json=body, headers=headers
+    )
     assert response.status_code == 200, response.text
     assert "hush-hush" not in response.text
     return response.json()
@@ -96,6 +104,79 @@ async def test_a_text_is_checked_beside_its_lines(tmp_path: Path) -> None:
             "findings": [], "difference": [], "restart": [],
         }  # fmt: skip
     assert not service.services.config.audit_file.exists()
+
+
+CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"}
+EDITS = {
+    "a: [": "：请改正 YAML",
+    "- a": "顶层必须由 `key: value` 行组成",
+    "log_level: info\nlog_level: info": "配置项 `log_level` 重复，以最后的值为准",
+    "zzzzzz: 1": "zzzzzz: 未知的配置项，会被忽略",
+    "titel: {}": "titel: 未知的配置项，会被忽略；是否想写 `title`？",
+    "title: 5": "title: 必须由 `key: value` 行组成",
+    "models: 5": "models: 必须是列表，如 [a, b]",
+    "title: {enabled: 5}": "title.enabled: 必须是 true 或 false",
+    "title: {max_words: many}": "title.max_words: 必须是整数",
+    "title: {max_words: 0}": "title.max_words: 必须大于或等于 1",
+    "gateway: {port: 70000}": "gateway.port: 必须小于或等于 65535",
+    "log_level: loud": "log_level: 必须是 'debug', 'info', 'warning' 或 'error'",
+    "models: [{name: a}]": "models[0].use: 缺失：请添加",
+    "models: [{name: '', use: 'a:b', model: c}]": "models[0].name: 不能为空",
+    "models: [{name: [], use: 'a:b', model: c}]": "models[0].name: 必须是文本",
+    "channels: {telegram: {enabled: true, bot_token: $NOT_SET}}": "环境变量 NOT_SET 未设置：请设置它",
+    "gateway: {required_channels: [slak]}": "gateway.required_channels: 没有启用的渠道 'slak'",
+    "models: [{name: fast, use: 'agent.models.demo:DemoChatModel', model: a}]\n"
+    "channels: {telegram: {enabled: true, bot_token: '123:a', models: [fost]}}": "没有模型 'fost'；是否想写 'fast'？",
+    "title: {model_name: <hidden-7>}": "<hidden-7> 不对应此文件中的密钥：请写出值",
+    "channels: {telegram: {enabled: true, bot_token: hush}}": "不是 @BotFather 给出的机器人令牌",
+}
+"""What is written into the file, and what is said about it in Chinese."""
+
+
+@pytest.mark.parametrize(("text", "message"), EDITS.items())
+async def test_what_is_found_is_said_in_chinese(tmp_path: Path, text: str, message: str) -> None:
+    async with edited(tmp_path, "log_level: info\n") as (service, _):
+        found = await post(service, "/check", {"text": text}, headers=CHINESE)
+        assert message in "\n".join(one["message"] for one in found["findings"])
+
+
+async def test_what_became_of_a_change_is_said_in_chinese(tmp_path: Path) -> None:
+    async with edited(tmp_path) as (service, _):
+        shown = await get(service, "/file")
+        text = shown["text"].replace("max_words", "").replace("enabled: false", "enabled: true")
+
+        async def change(path: str, body: dict[str, str]) -> str:
+            method = "PUT" if path == "/file" else "POST"
+            answer = await service.client.request(
+                method, f"/api/configuration{path}", json=body, headers=CHINESE
+            )
+            return str(answer.json().get("message") or answer.json().get("detail"))
+
+        assert await change("/undo", {"version": shown["version"]}) == "没有上一个版本。"
+        assert (
+            await change("/file", {"text": "titel: {}", "version": shown["version"]})
+            == "titel: 未知的配置项，会被忽略；是否想写 `title`？"
+        )
+        assert (
+            await change("/file", {"text": text, "version": "old"})
+            == "文件在此期间被改动，请重新加载。"
+        )
+        saved = await change("/file", {"text": text, "version": shown["version"]})
+        assert saved == "文件已保存。 以下部分在服务重启后生效：channels。"
+        version = (await get(service, "/file"))["version"]
+        assert await change("/undo", {"version": version}) == "已恢复上一个版本。 现已生效。"
+        values = {
+            "log_level": ("a\nb", "值必须是一行：请在文本中修改"),
+            "models[3].name": ("a", "models[3].name: 列表中没有此项：请在文本中添加"),
+            "models.name": ("a", "models.name: 属于列表：请在文本中修改"),
+            "log_level.a": ("b", "此节是单个值：请在文本中修改"),
+            "models[0].model": ("a, b: c", "值在此处会有别的含义：请加引号"),
+            "channels": ("1", "值有多行：请在文本中修改"),
+        }
+        for key, (value, said) in values.items():
+            assert await change("/check/key", {"text": TEXT, "key": key, "value": value}) == said
+        broken = {"text": "a: [", "key": "b", "value": "1"}
+        assert await change("/check/key", broken) == "文本不是 YAML：请先改正"
 
 
 async def test_a_saved_text_is_applied_and_undone(tmp_path: Path) -> None:

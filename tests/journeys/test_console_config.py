@@ -50,6 +50,12 @@ async def enter(page: BrowserPage, selector: str, text: str) -> None:
     await page.type(text)
 
 
+async def change_text(page: BrowserPage, expression: str) -> None:
+    """Replace the text of the editor, `area`, by what a JavaScript expression returns."""
+    change = f"area.value = {expression}; area.dispatchEvent(new Event('input'))"
+    await page.evaluate(f"(area => {{ {change} }})(document.querySelector('main textarea'))")
+
+
 async def text_of_editor(page: BrowserPage) -> str:
     return str(await page.evaluate("document.querySelector('main textarea')?.value ?? ''"))
 
@@ -73,6 +79,7 @@ async def test_the_configuration_is_looked_up_changed_and_undone(tmp_path: Path)
         assert yaml.safe_load(service.config.read_text()) == yaml.safe_load(before)
         await _a_misspelled_key_is_told_beside_its_line(page)
         await _a_file_that_changed_meanwhile_is_kept(page, service)
+        await _the_editor_speaks_chinese(page, service)
         await page.resize(390, 800)
         await go(page, "configuration")
         await page.wait_for_text("channels.telegram.bot_token", "main")
@@ -80,8 +87,8 @@ async def test_the_configuration_is_looked_up_changed_and_undone(tmp_path: Path)
         await page.click("Edit the file")
         await eventually(lambda: text_of_editor(page))
         await nothing_ran(page)
-        (refused,) = page.errors
-        assert "409 (Conflict)" in refused
+        refused = page.errors
+        assert ["409 (Conflict)" in one for one in refused] == [True, True]
 
 
 async def _sources_are_shown_and_secrets_are_not(page: BrowserPage) -> None:
@@ -143,6 +150,30 @@ async def _a_file_that_changed_meanwhile_is_kept(page: BrowserPage, service: Ser
     await page.wait_for_text("The file changed meanwhile: load it again.", "dialog")
     assert service.config.read_text() == changed
     await page.click("Cancel", "dialog")
+
+
+async def _the_editor_speaks_chinese(page: BrowserPage, service: Service) -> None:
+    await page.evaluate("localStorage.setItem('parley.language', 'zh')")
+    await page.open(f"{service.url}/console/?zh#configuration/file")
+    await eventually(lambda: text_of_editor(page))
+    changed = service.config.read_text() + "# by somebody else\n"
+    service.config.write_text(changed)
+    await change_text(page, "area.value + '# mine'")
+    await page.click("保存", "main")
+    await page.click("保存", "dialog")
+    await page.wait_for_text("文件在此期间被改动，请重新加载。", "dialog")
+    await page.click("取消", "dialog")
+    await page.open(f"{service.url}/console/?again#configuration/file")
+    await eventually(lambda: text_of_editor(page), lambda text: "# by somebody else" in text)
+    await change_text(page, "area.value + 'titel: {}'")
+    await page.wait_for_text("titel: 未知的配置项，会被忽略；是否想写 `title`？", ".notes")
+    await change_text(page, "area.value.replace('titel: {}', '# mine')")
+    await page.click("保存", "main")
+    await page.click("保存", "dialog")
+    await page.wait_for_text("文件已保存。 现已生效。", "#notice")
+    await page.evaluate("localStorage.setItem('parley.language', 'en')")
+    await page.open(f"{service.url}/console/?en")
+    await page.wait_for_text("Overview", "nav")
 
 
 async def test_logs_audit_and_tokens_are_looked_after(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // The gateway's REST API: one function for requests, and the session of this browser, whose cookie no script can read.
 
-import { t } from "./texts.mjs";
+import { language, t } from "./texts.mjs";
 
 /** The page is at BASE/console/, also below a proxy's path. */
 export const BASE = new URL("../", document.baseURI);
@@ -52,7 +52,8 @@ export const drop = (/** @type {string} */ path) => request(path, { method: "DEL
 /** @type {Kit["send"]} */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   const isRaw = body instanceof FormData || body instanceof Blob;
-  const more = { ...headers };
+  /** @type {Record<string, string>} */
+  const more = { "Accept-Language": language(), ...headers };
   if (session?.csrf && method !== "GET") more["X-CSRF-Token"] = session.csrf;
   if (body !== undefined && !isRaw) more["Content-Type"] = "application/json";
   return fetch(new URL(path, BASE), {
