@@ -222,6 +222,7 @@ interface Kit {
   send: (path: string, options?: { method?: string; body?: unknown; headers?: Record<string, string>; signal?: AbortSignal; }) => Promise<Response>;
 
   // kit/chart.mjs
+  /** Return a chart. */
   chart: (options: { label: string; times: string[]; series: Series[]; format: (value: number) => string; isLines?: boolean; }) => HTMLElement;
 
   // kit/dialog.mjs
@@ -235,6 +236,7 @@ interface Kit {
   ask: (options: { title: string; text?: string | Node; fields?: Field[]; label: string; danger?: boolean; wide?: boolean; submit: (values: Record<string, string>) => unknown; }) => Promise<any>;
   /** Show something in a dialog, such as a raw payload. */
   showDialog: (title: string, ...content: Node[]) => void;
+  /** Show a value to copy, once. */
   showValue: (title: string, text: string, value: string) => void;
 
   // kit/elements.mjs
@@ -248,6 +250,7 @@ interface Kit {
   empty: (text: string, ...more: Child[]) => HTMLParagraphElement;
   /** Return a list of names and values. */
   facts: (pairs: [Child, Child][]) => HTMLElement;
+  /** Return an SVG element. */
   svg: (tag: string, attributes?: Record<string, any>, ...children: (Child | Child[])[]) => SVGElement;
   /** Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice. */
   button: (label: Child, onclick: (event: MouseEvent) => unknown, attributes?: Record<string, any>) => HTMLButtonElement;
@@ -259,10 +262,11 @@ interface Kit {
   act: (key: string, onclick: () => unknown, kind?: string) => HTMLButtonElement;
   /** Return a choice. @param value the one that is chosen */
   select: (options: Option[], value?: string, attributes?: Record<string, any>) => HTMLSelectElement;
+  /** Return a heading with buttons beside it. */
   head: (title: Child | Child[], ...buttons: (Child | Child[])[]) => HTMLDivElement;
 
   // kit/filters.mjs
-  /** @param options the label of a search field, whose name is "q" */
+  /** Return the filters of a view. @param options the label of a search field, whose name is "q" */
   filterBar: (page: Page, filters: Filter[], options?: { search?: string; }) => HTMLFormElement;
   /**
    * Return completions of names that a list of the service has.
@@ -271,7 +275,9 @@ interface Kit {
    * @param name the key of the names; rows without one are left out
    */
   named: (path: string, id: string, name: string) => () => Promise<[string, string][]>;
+  /** Return values as options. */
   choices: (values: readonly string[], label?: (value: string) => string) => Option[];
+  /** Return a filter for states. */
   stateFilter: (name: string, label: string, states: string[]) => Filter;
   /** Load a list by pages of 50 from a route with `offset`; `path` ends with "?" or a filter. */
   byOffset: (page: Page, path: (query: string) => string, field: string) => (before: string | null) => Promise<{ rows: any; next: string | null; }>;
@@ -290,15 +296,17 @@ interface Kit {
   // kit/manage.mjs
   /** Change something, say so, and offer to change it back. @param back the body that undoes it; null: nothing does */
   change: (page: Page, path: string, method: string, body: unknown, back: unknown, refresh: () => unknown) => Promise<void>;
+  /** Return the rows in a field of an answer. */
   rowsOf: (path: string, field: string) => Promise<any[]>;
   /** As `change`, for something whose `enabled` is switched. */
   toggle: (page: Page, path: string, method: string, isOn: boolean, refresh: () => unknown, words?: string[]) => HTMLButtonElement;
 
   // kit/markdown.mjs
+  /** Return the parsed form of texts, in order. */
   parseMarkdown: (texts: string[]) => Promise<Token[][]>;
 
   // kit/message_actions.mjs
-  /** @param row `text`: its words, if all of them are known @param done called after something was done */
+  /** Return the buttons of a message. @param row `text`: its words, if all of them are known @param done called after something was done */
   messageActions: (page: Page, row: { id: string; kind: string; state: string; text?: string; remedy?: any; }, done: () => unknown) => (false | HTMLButtonElement)[];
 
   // kit/runs.mjs
@@ -324,8 +332,9 @@ interface Kit {
   // kit/table.mjs
   /** Arrow keys (and j, k) move among the rows, Enter opens one. */
   moveFocus: (event: KeyboardEvent, body: HTMLElement, open: ((line: Element) => string | null) | undefined) => void;
+  /** Return a table that is loaded. */
   loadedTable: (label: string, key: TableOptions["key"], load: TableOptions["load"], columns: Column[], more?: Partial<TableOptions>) => Promise<Table>;
-  /** @param labels keys of texts */
+  /** Return a plain table for a few rows. @param labels keys of texts */
   simpleTable: (labels: string[], rows: Child[][], nothing?: string) => HTMLDivElement;
 
   // kit/takeover.mjs
@@ -343,12 +352,12 @@ interface Kit {
   // kit/turns.mjs
   /** Return an answer that is being written, and a function that adds to it. */
   growing: () => { node: HTMLElement; add: (text: string) => void; };
-  /** @param subagents the last event of each, by the tool call that started it @param edit what the button of a person's message does */
+  /** Return the elements of a thread's messages. @param subagents the last event of each, by the tool call that started it @param edit what the button of a person's message does */
   turns: (thread: string, messages: any[], subagents: Map<string, any>, isRunning: boolean, edit: ((message: any, article: Element) => void) | null) => HTMLElement[];
   /** Return one tool call: its name and state, and inside its arguments and result. */
   step: (call: any, result: any, subagent: any, isRunning: boolean) => HTMLDetailsElement;
-  /** @param answer null: this person may not answer */
+  /** Return what a run asks a person. @param answer null: this person may not answer */
   asked: (interrupt: { id: string; value: any; }, answer: ((answer: unknown) => unknown) | null) => HTMLElement;
-  /** @param paths as the agent sees them */
+  /** Return links to files of a thread. @param paths as the agent sees them */
   fileLinks: (thread: string, paths: string[]) => HTMLUListElement;
 }

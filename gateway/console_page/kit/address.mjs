@@ -2,11 +2,9 @@
 
 /** Read an address. @param {string} hash @returns {Address} */
 export function parseAddress(hash) {
-  const text = hash.replace(/^#/, "");
-  const at = text.indexOf("?");
-  const path = at < 0 ? text : text.slice(0, at);
+  const [path, ...filters] = hash.replace(/^#/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { name, rest: decode(rest.join("/")), query: new URLSearchParams(at < 0 ? "" : text.slice(at + 1)) };
+  return { name, rest: decode(rest.join("/")), query: new URLSearchParams(filters.join("?")) };
 }
 
 /** @type {Kit["formatAddress"]} */

@@ -5,7 +5,7 @@ import { element, svg } from "./elements.mjs";
 const WIDTH = 320;
 const HEIGHT = 64;
 
-/** Return a chart. @type {Kit["chart"]} */
+/** @type {Kit["chart"]} */
 export function chart({ label, times, series, format, isLines = false }) {
   const known = series.map((one) => one.values.map((value) => value ?? 0));
   const sums = times.map((_, at) => known.reduce((sum, values) => sum + values[at], 0));

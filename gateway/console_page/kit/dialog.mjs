@@ -109,7 +109,7 @@ export function showDialog(title, ...content) {
   open(dialog);
 }
 
-/** Show a value to copy, once. @type {Kit["showValue"]} */
+/** @type {Kit["showValue"]} */
 export function showValue(title, text, value) {
   const field = element("input", { type: "text", readonly: true, value, "aria-label": title });
   showDialog(title, element("p", {}, text), field);

@@ -22,7 +22,7 @@ export function element(selector, attributes = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Return an SVG element. @type {Kit["svg"]} */
+/** @type {Kit["svg"]} */
 export function svg(tag, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, tag);
   setAll(made, attributes);
@@ -111,7 +111,7 @@ export function button(label, onclick, attributes = {}) {
 /** @type {Kit["act"]} */
 export const act = (key, onclick, kind = "") => button(t(key), onclick, { class: `small ${kind}` });
 
-/** Return a heading with buttons beside it. @type {Kit["head"]} */
+/** @type {Kit["head"]} */
 export const head = (title, ...buttons) =>
   element("div.head", {}, element("h2", {}, title), element("div.buttons", {}, ...buttons));
 

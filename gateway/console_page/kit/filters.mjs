@@ -7,7 +7,7 @@ import { t } from "./texts.mjs";
 const TYPING_MS = 300;
 const ROWS = 50;
 
-/** Return the filters of a view. @type {Kit["filterBar"]} */
+/** @type {Kit["filterBar"]} */
 export function filterBar(page, filters, { search } = {}) {
   const bar = element("form.filters", { role: "search", onsubmit: (/** @type {Event} */ event) => event.preventDefault() });
   if (search) bar.append(textFilter(page, { name: "q", label: search }, "search"));
@@ -56,10 +56,10 @@ export const named = (path, id, name) => async () =>
 /** The option that stands for all. @returns {Option} */
 export const ALL = () => ["", t("filter.all")];
 
-/** Return values as options. @type {Kit["choices"]} */
+/** @type {Kit["choices"]} */
 export const choices = (values, label = (value) => value) => values.map((one) => [one, label(one)]);
 
-/** Return a filter for states. @type {Kit["stateFilter"]} */
+/** @type {Kit["stateFilter"]} */
 export const stateFilter = (name, label, states) =>
   ({ name, label: t(label), options: [ALL(), ...choices(states, (one) => t(`state.${one}`))] });
 

@@ -4,7 +4,7 @@ import { request } from "./api.mjs";
 import { act } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
-/** Return the rows in a field of an answer. @type {Kit["rowsOf"]} */
+/** @type {Kit["rowsOf"]} */
 export const rowsOf = async (path, field) => (await request(path))[field];
 
 /** @type {Kit["change"]} */

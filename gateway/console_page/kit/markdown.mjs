@@ -5,7 +5,7 @@ import { element } from "./elements.mjs";
 
 const SCHEMES = ["http:", "https:", "mailto:"];
 
-/** Return the parsed form of texts, in order. @type {Kit["parseMarkdown"]} */
+/** @type {Kit["parseMarkdown"]} */
 export async function parseMarkdown(texts) {
   return (await post("api/markdown", { texts })).documents;
 }
@@ -68,12 +68,6 @@ const row = (cells, align, tag) => element("tr", {}, ...cells.map((cell, at) =>
 
 /** Return a link; one whose scheme could run something is shown as text. @param {string} url @param {(Node | string)[]} children */
 function anchor(url, children) {
-  let scheme = "";
-  try {
-    scheme = new URL(url).protocol;
-  } catch {
-    scheme = "";
-  }
-  if (!SCHEMES.includes(scheme)) return element("span", { title: url }, ...children);
+  if (!URL.canParse(url) || !SCHEMES.includes(new URL(url).protocol)) return element("span", { title: url }, ...children);
   return element("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow", title: url }, ...children);
 }

@@ -8,7 +8,7 @@ import { t } from "./texts.mjs";
 
 const REPEATABLE = ["answered", "failed", "silent", "stopped", "interrupted"];
 
-/** Return the buttons of a message. @type {Kit["messageActions"]} */
+/** @type {Kit["messageActions"]} */
 export function messageActions(page, row, done) {
   if (!page.may("change")) return [];
   if (row.remedy) return [letIn(page, row, async () => done())];

@@ -175,7 +175,7 @@ function moveFocus(event, body, open) {
   target.focus();
 }
 
-/** Return a table that is loaded. @type {Kit["loadedTable"]} */
+/** @type {Kit["loadedTable"]} */
 export async function loadedTable(label, key, load, columns, more = {}) {
   const table = createTable({ label, key, load, columns, ...more });
   await table.restart();
@@ -186,7 +186,7 @@ export async function loadedTable(label, key, load, columns, more = {}) {
 const headings = (columns) => element("thead", {}, element("tr", {}, columns.map(([label, , kind]) =>
   element("th", { scope: "col", class: kind }, t(label) || element("span.unseen", {}, t("table.actions"))))));
 
-/** Return a plain table for a few rows. @type {Kit["simpleTable"]} */
+/** @type {Kit["simpleTable"]} */
 export const simpleTable = (labels, rows, nothing = "–") => (!rows.length ? empty(nothing)
   : element("div.scroll", { tabindex: "0" }, element("table.rows", {}, headings(labels.map((one) => [one])),
     element("tbody", {}, rows.map((cells) => element("tr", {}, cells.map((cell, at) =>

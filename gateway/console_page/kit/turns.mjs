@@ -43,7 +43,7 @@ export function growing() {
   return { node, add: (more) => text.appendData(more) };
 }
 
-/** Return the elements of a thread's messages. @type {Kit["turns"]} */
+/** @type {Kit["turns"]} */
 export function turns(thread, messages, subagents, isRunning, edit) {
   const results = new Map(messages.filter((one) => one.type === "tool").map((one) => [one.tool_call_id, one]));
   return messages.filter((one) => one.type === "human" || one.type === "ai").flatMap((message) => {
@@ -74,7 +74,7 @@ export function step(call, result, subagent, isRunning) {
     result ? element("pre.result", {}, textOf(result.content)) : null);
 }
 
-/** Return links to files of a thread. @type {Kit["fileLinks"]} */
+/** @type {Kit["fileLinks"]} */
 export const fileLinks = (thread, paths) => element("ul.files", {}, ...paths.map((path) => element("li", {},
   element("a", { href: fileAddress(thread, path), target: "_blank", rel: "noopener" },
     IMAGE.test(path) ? element("img", { src: fileAddress(thread, path), alt: "", loading: "lazy" }) : null, path.split("/").at(-1)))));
@@ -90,7 +90,7 @@ export function plan(/** @type {any[]} */ todos) {
     element("ol", {}, ...todos.map((one) => element("li", { class: one.status }, pill(one.status), " ", String(one.title ?? one.content ?? "")))));
 }
 
-/** Return what a run asks a person. @type {Kit["asked"]} */
+/** @type {Kit["asked"]} */
 export function asked({ id, value }, answer) {
   const card = (/** @type {(Node | null)[]} */ ...content) => element("section.card.asked", { "data-interrupt": id }, ...content);
   if (Array.isArray(value?.action_requests)) return card(element("h3", {}, t("chat.approval")), ...approvals(value, answer));

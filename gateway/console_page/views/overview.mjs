@@ -4,7 +4,6 @@ import {
   act, ago, button, chart, dollars, duration, element, facts, filterBar, formatAddress, language, pill, post, t,
   whole,
 } from "../kit.mjs";
-import { VIEWS } from "../views.mjs";
 
 const SPANS = ["day", "hour", "week"];
 const FINDINGS_MS = 30000;
@@ -66,7 +65,7 @@ function findingCard(/** @type {() => unknown} */ again) {
 /** @param {any} one */
 function finding({ area, subject, severity, text, fix }) {
   const address = formatAddress("configuration", "", { key: `channels.${area}` });
-  const isLinked = VIEWS.some((view) => view.name === "configuration") && /^[\w-]+$/.test(area) && !["models", "voice", "nodes"].includes(area);
+  const isLinked = /^[\w-]+$/.test(area) && !["models", "voice", "nodes"].includes(area);
   return element("div.finding.plain", { "data-severity": severity },
     pill(severity), " ", element("strong", {}, isLinked ? element("a", { href: address }, area) : area), ` · ${subject}: ${text}`,
     fix && element("div.soft", {}, `→ ${fix}`));
