@@ -1,10 +1,12 @@
 """The OpenAPI document is correct: every request that it allows gets an answer that it describes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from random import SystemRandom
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx
@@ -35,6 +37,9 @@ ENDLESS = {
 LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
 EXAMPLES = 150 if LONG else 3
 SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6))
+MOST_PLACES = 20
+"""Changed requests of each generated one, at most, for its path, its query and its body."""
+
 ANSWER_S = 60.0  # a document is converted by a process that imports for seconds
 PARTS = {"method", "url", "params", "headers", "cookies", "json", "data", "files"}
 TRUTHS = [
@@ -99,13 +104,15 @@ class Network:
 
     def send(self, case: Case[Any]) -> httpx.Response:
         asked: dict[str, Any] = case.as_transport_kwargs("http://127.0.0.1:8001")
+        return self.ask({key: value for key, value in asked.items() if key in PARTS})
+
+    def ask(self, asked: dict[str, Any]) -> httpx.Response:
+        """Send a request, given in the parts that `requests` takes."""
         answer: httpx.Response = self._portal.call(self._send, asked)
         return answer
 
     async def _send(self, asked: dict[str, Any]) -> httpx.Response:
-        # The case is meant for `requests`, which knows how its parts become bytes.
-        known = {key: value for key, value in asked.items() if key in PARTS}
-        wire: Any = requests.Request(**known).prepare()
+        wire: Any = requests.Request(**asked).prepare()
         request = self._client.build_request(
             wire.method, wire.url, headers=dict(wire.headers), content=wire.body
         )
@@ -161,6 +168,76 @@ def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> No
         case.validate_response(answer, checks=TRUTHS)
 
     one()
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+@pytest.mark.timeout(7200 if LONG else 300)
+def test_no_value_that_no_database_holds_is_an_error_of_the_server(network: Network) -> None:
+    """Put half a surrogate pair, and integers beyond 64 bits, into each place of a request in turn."""
+    schema = schemathesis.openapi.from_dict(network.described)
+    tried = 0
+    for found in schema.get_all_operations():
+        operation: Any = found.ok()  # type: ignore[union-attr]
+        if (operation.method.upper(), operation.path) not in ENDLESS:
+            tried += put_odd_values(network, operation)
+    assert tried > 500
+
+
+def put_odd_values(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> int:
+    """Send requests with odd values; return their number."""
+    kept = network.known.keys() if operation.method.upper() == "DELETE" else set()
+    tried = 0
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy())
+    def one(case: Case[Any]) -> None:
+        nonlocal tried
+        for name in case.path_parameters.keys() & network.known.keys() - kept:
+            case.path_parameters[name] = network.known[name]
+        for asked in _with_odd_values(case):
+            tried += 1
+            answer = network.ask(asked)
+            told = f"PARLEY_FUZZ_SEED={SEED} {asked!r:.700}: {answer.text:.500}"
+            assert answer.status_code < 500 or answer.status_code in MAY_BE_5XX, told
+            assert "The database is not available" not in answer.text, told
+
+    one()
+    return tried
+
+
+def _with_odd_values(case: Case[Any]) -> Iterator[dict[str, Any]]:
+    """Yield requests that differ in one place each."""
+    sound: dict[str, Any] = case.as_transport_kwargs("http://127.0.0.1:8001")
+    sound = {key: value for key, value in sound.items() if key in PARTS}
+    for params in islice(_odd(case.path_parameters, ()), MOST_PLACES):
+        path = case.path.format_map({key: quote(str(one), "") for key, one in params.items()})
+        yield {**sound, "url": f"http://127.0.0.1:8001{path}"}
+    # A URL has no half of a surrogate pair: it is bytes, which are read as UTF-8.
+    for query in islice(_odd(case.query, ()), MOST_PLACES):
+        yield {**sound, "params": query}
+    if case.media_type == "application/json":
+        for body in islice(_odd(case.body, ("a\ud800",)), MOST_PLACES):
+            yield {**sound, "json": body, "data": None}
+
+
+def _odd(value: Any, texts: Sequence[str]) -> Iterator[Any]:  # noqa: ANN401 - JSON
+    """Yield copies of a JSON value, each with an odd value in one place. `texts`: instead of a text."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from ({**value, key: odd} for odd in _odd(one, texts))
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from ([*value[:place], odd, *value[place + 1 :]] for odd in _odd(one, texts))
+    else:
+        yield from () if isinstance(value, bool | int | float) else texts
+        yield from () if isinstance(value, bool | str) else (2**63, -(2**63) - 1)
 
 
 def test_the_token_and_the_guards_answers_are_described_everywhere(network: Network) -> None:
