@@ -5,7 +5,7 @@ import pytest
 
 from bus.errors import AgentThreadBusy, AgentThreadNotFound, AgentUnavailable, RunError
 from bus.retry import MAX_CREATIONS, RunPatience, retried
-from store.errors import RowConflict, StoreUnavailable
+from store.errors import RowConflict, RowNotFound, StoreError, StoreUnavailable, ValueRefused
 
 
 class FailingStore:
@@ -29,10 +29,13 @@ async def test_a_call_is_repeated_until_the_journal_works() -> None:
     assert store.outage == "disk full"
 
 
-async def test_answers_of_the_journal_are_not_repeated() -> None:
-    store = retried(FailingStore(RowConflict("gone")), "test")
-    with pytest.raises(RowConflict):
-        await store.find(7)
+@pytest.mark.parametrize("answer", [RowConflict, RowNotFound, ValueRefused])
+async def test_answers_of_the_journal_are_not_repeated(answer: type[StoreError]) -> None:
+    at_once = retried(FailingStore(answer("gone")), "test")
+    later = retried(FailingStore(StoreUnavailable("full"), answer("gone")), "test")
+    for store in (at_once, later):
+        with anyio.fail_after(20), pytest.raises(answer):
+            await store.find(7)
 
 
 async def test_a_run_is_tried_again_as_long_as_that_may_help() -> None:
