@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import anyio
-from telegram import Bot, LinkPreviewOptions, Message, MessageEntity, ReplyParameters
+from telegram import (
+    Bot,
+    ChatMemberRestricted,
+    LinkPreviewOptions,
+    Message,
+    MessageEntity,
+    ReplyParameters,
+)
 from telegram.constants import ChatAction, ChatMemberStatus
 from telegram.error import BadRequest, InvalidToken, TelegramError
 
@@ -257,6 +264,8 @@ async def is_member(
 
     async def request(target: TelegramTarget) -> bool:
         found = await bot.get_chat_member(target.chat_id, person)
+        if isinstance(found, ChatMemberRestricted):
+            return found.is_member  # Restrictions stay when a person leaves.
         return found.status not in {ChatMemberStatus.LEFT, ChatMemberStatus.BANNED}
 
     try:

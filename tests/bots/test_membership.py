@@ -1,11 +1,18 @@
-"""Whether a person is in a group, in groups with many members."""
+"""Whether a person is in a group, in groups with many members and for each status."""
+
+from typing import Any
+
+import pytest
 
 from bots.slack import members as slack_members
 from bus.messages import ReplyTarget
 from gateway.playground.feishu.server import FakeFeishu
+from gateway.playground.telegram.checks import specification
+from gateway.playground.telegram.server import TelegramServer
 from tests.bots.feishu_rig import adapter_for, running
 from tests.bots.slack_rig import fast_slack
 from tests.bots.slack_rig import running as running_slack
+from tests.bots.telegram_rig import talking
 from tests.fakes.intake import RecordingIntake
 
 GROUP = "oc_team"
@@ -38,3 +45,32 @@ async def test_feishu_is_asked_page_by_page() -> None:
             feishu.state.members[GROUP] = []
             assert await adapter.is_member(ReplyTarget(chat=GROUP), "ou_gone") is None
         assert feishu.violations == []
+
+
+def restricted(*, is_member: bool) -> dict[str, Any]:
+    """Return a ChatMemberRestricted without its user."""
+    names = [
+        one["name"]
+        for one in specification()["types"]["ChatMemberRestricted"]["fields"]
+        if one["types"] == ["Boolean"]
+    ]
+    allowed = dict.fromkeys(names, False)
+    return {**allowed, "status": "restricted", "until_date": 0, "is_member": is_member}
+
+
+@pytest.mark.parametrize(
+    ("standing", "expected"),
+    [
+        ({"status": "creator", "is_anonymous": False}, True),
+        ({"status": "member"}, True),
+        (restricted(is_member=True), True),
+        (restricted(is_member=False), False),
+        ({"status": "left"}, False),
+        ({"status": "kicked", "until_date": 0}, False),
+    ],
+)
+async def test_telegram_says_it_by_the_status(standing: dict[str, Any], expected: bool) -> None:
+    async with TelegramServer() as telegram, talking(telegram) as (adapter, _):
+        telegram.chat(-1001).standings[1001] = standing
+        assert await adapter.is_member(ReplyTarget(chat="-1001"), "1001") is expected
+    assert telegram.violations == []

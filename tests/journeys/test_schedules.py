@@ -171,7 +171,7 @@ async def test_a_schedule_whose_owner_left_the_group_is_paused_and_the_group_is_
             planned = await _set_up_in_groups(service, groups)
             asked = len(model.requests)
             platforms.slack.workspace.channels[groups[0].chat].members -= {SLACK_OWNER}
-            platforms.telegram.chat(FORUM).left.add(FORUM_PERSON)
+            platforms.telegram.chat(FORUM).standings[FORUM_PERSON] = {"status": "left"}
             platforms.feishu.rest.scopes.add("im:chat.members:read")
             platforms.feishu.state.members[groups[2].chat] = ["ou_bob"]
             await _come_due(service, planned)
@@ -259,7 +259,7 @@ async def test_a_person_has_the_agent_post_in_another_group_only_while_they_are_
             for group in groups:
                 await eventually(partial(_says, group, "sum up the day"))
             platforms.slack.workspace.channels[groups[0].chat].members -= {SLACK_OWNER}
-            platforms.telegram.chat(FORUM).left.add(FORUM_PERSON)
+            platforms.telegram.chat(FORUM).standings[FORUM_PERSON] = {"status": "left"}
             platforms.feishu.state.members[groups[2].chat] = ["ou_bob"]
             for private in privates:
                 told = [

@@ -145,7 +145,11 @@ class ForumTopic:
 
 @dataclass(slots=True, kw_only=True)
 class TelegramChat:
-    """A private chat (positive ID), or a group or supergroup (negative ID), possibly with topics."""
+    """A private chat (positive ID), or a group or supergroup (negative ID), possibly with topics.
+
+    Attributes:
+        standings: What `getChatMember` says of people, without the person itself. Others are plain members.
+    """
 
     chat_id: int
     kind: str
@@ -155,7 +159,7 @@ class TelegramChat:
     messages: dict[int, TelegramMessage] = field(default_factory=dict)
     last_id: int = 0
     shut: str = ""
-    left: set[int] = field(default_factory=set)
+    standings: dict[int, Json] = field(default_factory=dict)
     hides_members: bool = False
     moved_to: int | None = None
 

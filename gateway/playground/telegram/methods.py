@@ -331,7 +331,7 @@ class TelegramMethods:
         if chat.hides_members:
             raise TelegramApiError(400, "Bad Request: CHAT_ADMIN_REQUIRED")
         user = {"id": person, "is_bot": False, "first_name": f"User{person}"}
-        return {"user": user, "status": "left" if person in chat.left else "member"}
+        return {"status": "member", **chat.standings.get(person, {}), "user": user}
 
     def _chat(self, call: TelegramCall) -> TelegramChat:
         """Return the chat of a call. In a private chat, the person must have started the bot."""
