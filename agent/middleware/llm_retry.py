@@ -283,8 +283,14 @@ def _with_listener(request: Request, streamed: _StreamedText) -> Request:
 def _limit_response(request: Request, limit: UsageLimit) -> Response:
     """Return the message that ends a turn because a limit leaves no room for another call."""
     words = localized_messages(request)
-    text = words.usage_limit(limit.counter.scope).format(**limit_texts(limit))
-    marks = {FALLBACK_KEY: True, "error_type": "UsageLimitReached", "error_reason": "usage_limit"}
+    texts = limit_texts(limit)
+    text = words.usage_limit(limit.counter.scope).format(**texts)
+    marks = {
+        FALLBACK_KEY: True,
+        "error_type": "UsageLimitReached",
+        "error_reason": "usage_limit",
+        "error_detail": f"{limit.counter.scope}, {texts['amount']} until {texts['resets']}",
+    }
     return ModelResponse(result=[AIMessage(text, additional_kwargs=marks)])
 
 

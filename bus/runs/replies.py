@@ -41,6 +41,20 @@ CHUNKS_PER_BLOCK = 256
 SILENCE = "NO_REPLY"
 """The answer with which the agent says nothing. Its prompt in groups names it (agent/speakers.py)."""
 
+_REASONS = {
+    "auth": "The model's server refused the API key.",
+    "quota": "The model's account has no credit left.",
+    "rate_limit": "The model's server limits requests.",
+    "server": "The model's server failed.",
+    "timeout": "The model did not answer in time.",
+    "connection": "The model's server cannot be reached.",
+    "context": "The conversation is too long for the model.",
+    "request": "The model's server did not accept the request.",
+    "circuit_open": "The model failed several times and is not asked for a while.",
+    "usage_limit": "A usage limit left no room for the answer.",
+}
+"""What administrators read about the agent's reasons."""
+
 _AROUND_SILENCE = " \t\r\n`*_\"'.[]()"
 
 
@@ -306,11 +320,15 @@ def error_reason(messages: Sequence[Message]) -> str:
 def error_cause(messages: Sequence[Message]) -> str:
     """Return the agent's description of a failure for administrators; "" = none.
 
-    >>> error_cause([{"additional_kwargs": {"error_type": "RateLimitError", "error_detail": "HTTP 429"}}])
-    'RateLimitError: HTTP 429'
+    >>> extra = {"error_reason": "server", "error_type": "APIError", "error_detail": "HTTP 500"}
+    >>> error_cause([{"additional_kwargs": extra}])
+    "The model's server failed. APIError: HTTP 500"
     """
     extra = (messages[-1].get("additional_kwargs") or {}) if messages else {}
-    return ": ".join(str(extra[name]) for name in ("error_type", "error_detail") if extra.get(name))
+    cause = ": ".join(
+        str(extra[name]) for name in ("error_type", "error_detail") if extra.get(name)
+    )
+    return f"{_REASONS.get(error_reason(messages), '')} {cause}".strip()
 
 
 def _is_readable(text: str) -> bool:

@@ -157,7 +157,9 @@ async def test_failures_refusals_and_commands_have_their_reasons(
             "refused", "from_bot", "Robo",
         )  # fmt: skip
         assert (failed["state"], failed["text"]) == ("failed", "and now?")
-        assert failed["reason"] == "OpenAIInvalidRequestError: HTTP 400"
+        assert failed["reason"] == (
+            "The model's server did not accept the request. OpenAIInvalidRequestError: HTTP 400"
+        )
         assert (first["state"], first["text"]) == ("answered", "hello")
 
 
