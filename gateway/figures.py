@@ -54,6 +54,10 @@ class Figures:
         """
         return await self._shared[span].get(partial(self._read, span))
 
+    async def count_waiting(self) -> int:
+        """Return how many messages wait for a person's answer or approval now. Raises StoreError."""
+        return await self._store.count_waiting()
+
     async def _read(self, span: Span) -> list[Period]:
         now = self._now()
         length, count = _PERIODS[span]

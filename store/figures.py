@@ -1,7 +1,7 @@
 """Figures of the service over time: messages and how their turns ended, waits for answers, tokens and cost.
 
 They are read from rows that exist for other reasons. Every statement reads one period from an index; only the samples
-of waits look rows up.
+of waits and the reasons of refusals look rows up.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,13 @@ _COUNT_UNFINISHED = """
 SELECT count(*) AS messages FROM inbox
 WHERE state IN ('new', 'running') AND kind = 'chat' AND received_at >= :since AND received_at < :until
 """
+_COUNT_REFUSED = """
+SELECT count(*) AS refused FROM refused_message
+WHERE received_at >= :since AND received_at < :until AND reason <> 'not_addressed'
+"""
+_COUNT_WAITING = (
+    "SELECT count(*) AS waiting FROM inbox WHERE question IS NOT NULL AND outcome = 'waiting'"
+)
 _FIRST_TEXT, _FIRST_CARD = ":reply:0", ":card:0"
 """Ends of the keys of the first text of an answer, and of the message that grew into it (`bus.outbound.rows`)."""
 
@@ -48,6 +55,7 @@ class PeriodFigures:
         messages: Chat messages that were accepted.
         answers: Those that were answered, also with a question.
         errors: Those whose turn failed.
+        refused: Messages that were not accepted, without those that people wrote to each other.
         signs_s: From a sample of answered messages: seconds until people saw the first sign, ascending.
         answers_s: Likewise, until the answer was delivered.
         tokens: Of the model calls of runs that began in it.
@@ -57,6 +65,7 @@ class PeriodFigures:
     messages: int = 0
     answers: int = 0
     errors: int = 0
+    refused: int = 0
     signs_s: tuple[float, ...] = ()
     answers_s: tuple[float, ...] = ()
     tokens: int = 0
@@ -74,6 +83,7 @@ class FigureStore:
         period: Params = {"since": since, "until": until}
         [counts] = await self._database.read(_COUNT, period)
         [unfinished] = await self._database.read(_COUNT_UNFINISHED, period)
+        [refused] = await self._database.read(_COUNT_REFUSED, period)
         [usage] = await self._database.read(_USAGE, period)
         answers = int(counts["answers"])
         sample: Params = {
@@ -87,11 +97,17 @@ class FigureStore:
             messages=int(counts["messages"]) + int(unfinished["messages"]),
             answers=answers,
             errors=int(counts["errors"]),
+            refused=int(refused["refused"]),
             signs_s=_waits(waits, "signed_at", "opened_at", "answered_at"),
             answers_s=_waits(waits, "answered_at"),
             tokens=int(usage["tokens"]),
             cost_nano_usd=int(usage["cost_nano_usd"]),
         )
+
+    async def count_waiting(self) -> int:
+        """Return how many messages wait for a person's answer or approval now. Raises StoreError."""
+        [found] = await self._database.read(_COUNT_WAITING)
+        return int(found["waiting"])
 
 
 def _waits(rows: Sequence[Row], *signs: str) -> tuple[float, ...]:

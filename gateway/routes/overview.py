@@ -48,6 +48,7 @@ class FiguresView(BaseModel):
         messages: Accepted chat messages.
         answers: Those that were answered, also with a question.
         errors: Those whose turn failed.
+        refused: Messages that were not accepted, without those that people wrote to each other.
         sign_p50_s: Until people saw the first sign of an answered turn.
         answer_p50_s: Until its answer was delivered.
         tokens: Of model calls, including their cache.
@@ -56,6 +57,7 @@ class FiguresView(BaseModel):
     messages: int
     answers: int
     errors: int
+    refused: int
     sign_p50_s: float | None
     sign_p95_s: float | None
     answer_p50_s: float | None
@@ -71,11 +73,12 @@ class PeriodView(FiguresView):
 
 
 class Waiting(BaseModel):
-    """What waits for somebody now: undelivered messages, and people who asked for approval."""
+    """What waits for somebody now: undelivered messages, open questions, and people who asked for approval."""
 
     pending: int
     failed: int
     uncertain: int
+    waiting: int
     people: int
 
 
@@ -125,6 +128,7 @@ async def get_figures(services: ServicesDep, bus: BusDep, span: Span = "day") ->
             "pending": deliveries.get("pending", 0) + deliveries.get("sending", 0),
             "failed": deliveries.get("failed", 0),
             "uncertain": deliveries.get("uncertain", 0),
+            "waiting": await services.figures.count_waiting(),
             "people": await bus.pairings.count_open(),
         },
     }
@@ -139,6 +143,7 @@ def _figures(periods: Sequence[Period]) -> dict[str, Any]:
         "messages": sum(one.messages for one in found),
         "answers": sum(one.answers for one in found),
         "errors": sum(one.errors for one in found),
+        "refused": sum(one.refused for one in found),
         "sign_p50_s": percentile(signs, 50),
         "sign_p95_s": percentile(signs, 95),
         "answer_p50_s": percentile(answers, 50),

@@ -7,6 +7,7 @@ from store.database import Database
 from store.figures import SAMPLE, FigureStore, PeriodFigures
 from store.inbox import InboxKind, InboxRow, InboxStore, NewInboxRow, TurnEnd
 from store.outbox import NewOutboxRow, OutboxStore
+from store.refused_messages import RefusedMessages, RefusedRow
 from store.usage import FinishedUsage, UsageRow, UsageStore
 
 KEY = ConversationKey(channel="c", workspace="w", chat="1")
@@ -21,6 +22,23 @@ async def _accept(store: InboxStore, event: str, at: float, kind: InboxKind = "c
 
 def _answer(row: InboxRow) -> Sequence[NewOutboxRow]:
     return [NewOutboxRow(key=f"{row.id}:reply:0", conversation=KEY, body="{}")]
+
+
+def _refused(reason: str) -> RefusedRow:
+    return RefusedRow(
+        channel="c", workspace="w", chat="1", topic="", is_private=True, place="", user_id="u", user_name="",
+        text="", reason=reason, received_at=150.0,
+    )  # fmt: skip
+
+
+async def test_messages_wait_while_their_question_is_open(database: Database) -> None:
+    inbox, figures = InboxStore(database), FigureStore(database)
+    row = await _accept(inbox, "asked", 100.0)
+    await inbox.finish(row.id, [], question="{}", end=TurnEnd("waiting"))
+    assert await figures.count_waiting() == 1
+    other = await _accept(inbox, "answered", 101.0)
+    await inbox.finish(other.id, [])
+    assert await figures.count_waiting() == 1
 
 
 async def test_messages_count_by_how_their_turns_ended(database: Database) -> None:
@@ -51,10 +69,12 @@ async def test_messages_count_by_how_their_turns_ended(database: Database) -> No
         input_tokens=30, output_tokens=12, cost_nano_usd=7,
     )  # fmt: skip
     await UsageStore(database).add([FinishedUsage(row=usage), FinishedUsage(row=usage)])
+    await RefusedMessages(database).add([_refused(r) for r in ("pairing", "not_addressed")])
     assert await figures.read(100.0, 200.0) == PeriodFigures(
         messages=7,
         answers=3,
         errors=1,
+        refused=1,
         signs_s=(1.0, 2.0),
         answers_s=(4.0, 4.0),
         tokens=84,
