@@ -175,6 +175,9 @@ class RewindPoint:
 HOOK = "hook"
 """The kind of the origin of an event of another system (bus/hooks)."""
 
+CONSOLE_EVENT = "console:"
+"""How the IDs of events begin with which an administrator sends a message once more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
@@ -249,6 +252,11 @@ class InboundMessage:
     edit_count: int = 0
     edited_at: float = 0.0
     origin: str = ""
+
+    @property
+    def is_from_console(self) -> bool:
+        """Whether an administrator sends it once more."""
+        return self.event_id.startswith(CONSOLE_EVENT)
 
     @property
     def origin_kind(self) -> str:

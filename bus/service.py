@@ -35,7 +35,7 @@ from bus.inbound.dispatcher import InboundDispatcher
 from bus.inbound.intake import BusIntake
 from bus.inbound.stages import build_inbound
 from bus.locales import messages_for
-from bus.messages import InboundMessage, decode_inbound, prompt_of
+from bus.messages import CONSOLE_EVENT, InboundMessage, decode_inbound, prompt_of
 from bus.nodes.failover import ChatFailover
 from bus.nodes.forwarding import ForwardingIntake
 from bus.notifications.broadcasts import Broadcasts
@@ -256,10 +256,27 @@ class Bus:
         words = asked.text if text is None else text
         again = answer_again(
             replace(asked, text=words),
-            event_id=f"console:{row.id}:{uuid.uuid4().hex}",
+            event_id=f"{CONSOLE_EVENT}{row.id}:{uuid.uuid4().hex}",
             rewind_point=replace(point, text=prompt_of(words, asked.quoted)),
         )
         return await self.intake.receive(again)
+
+    async def answer_refused(self, row: RefusedRow) -> Disposition:
+        """Accept a refused message after all. Its row is deleted; a second call has no effect.
+
+        Raises like `Intake.receive`, and RowConflict if its sender is not admitted, or the message was not kept.
+        """
+        (remedy,) = await self.find_remedies([row])
+        message = refused_message(row)
+        if message is None or not remedy.can_answer:
+            raise RowConflict("The message cannot be answered: its sender is not admitted.")
+        again = answer_again(
+            message, event_id=f"{CONSOLE_EVENT}refused:{row.id}", rewind_point=None
+        )
+        disposition = await self.intake.receive(again)
+        if disposition in (Disposition.ACCEPTED, Disposition.DUPLICATE):
+            await self.refused.delete(row.id)
+        return disposition
 
     async def approve(self, code: str) -> Pairing:
         """Approve the person or group with a pairing code, and tell them. Raises RowNotFound, StoreError."""

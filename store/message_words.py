@@ -54,6 +54,10 @@ _SELECT_POSTGRES = """
 SELECT inbox_id FROM message_words
 WHERE array_to_tsvector(string_to_array(words, ' ')) @@ CAST(CAST(:query AS TEXT) AS tsquery) AND inbox_id < :before
 """
+UNDELIVERED = "undelivered"
+"""The state of answered messages that have a failed delivery."""
+
+_FAILED_KEYS = "SELECT key FROM outbox WHERE state = 'failed' ORDER BY id DESC LIMIT :found"
 _OUTCOMES: Mapping[str, str] = {
     "": "",
     "failed": "AND inbox.outcome = 'failed'",
@@ -63,6 +67,7 @@ _OUTCOMES: Mapping[str, str] = {
     "taken_over": "AND inbox.outcome = 'taken_over'",
     "running": "AND inbox.state IN ('new', 'running')",
     "answered": "AND inbox.state = 'done' AND inbox.outcome IS NULL",
+    UNDELIVERED: "AND inbox.state = 'done'",
 }
 """Conditions of the states that administrators filter by."""
 
@@ -128,13 +133,26 @@ class MessageWords:
         ]
         if wanted.text and not query_words(wanted.text):
             return []
+        found_ids: list[Sequence[int]] = []
         if terms:
-            ids = await self._find(terms, before=before, found=MAX_FOUND if condition else limit)
-            params["ids"] = orjson.dumps(ids).decode()
+            found_ids.append(
+                await self._find(terms, before=before, found=MAX_FOUND if condition else limit)
+            )
+        if wanted.state == UNDELIVERED:
+            found_ids.append(await self._find_undelivered())
+        if found_ids:
+            ids = set.intersection(*map(set, found_ids))
+            params["ids"] = orjson.dumps(sorted(ids)).decode()
             condition += " AND inbox.id IN (SELECT CAST(value AS BIGINT) FROM json_each(:ids))"
         statement = f"{SELECT_ROWS} WHERE inbox.id < :before {condition} ORDER BY inbox.id DESC LIMIT :limit"
         found: Params = params
         return [inbox_row_from(row) for row in await self._database.read(statement, found)]
+
+    async def _find_undelivered(self) -> list[int]:
+        """Return the messages with the newest failed deliveries; see `bus.outbound.rows` for their keys."""
+        rows = await self._database.read(_FAILED_KEYS, {"found": MAX_FOUND})
+        names = (str(row["key"]).partition(":")[0] for row in rows)
+        return [int(name) for name in names if name.isdecimal()]
 
     async def _find(self, terms: Sequence[str], *, before: int, found: int) -> list[int]:
         """Return the newest messages with all of these words.

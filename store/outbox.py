@@ -474,15 +474,18 @@ class OutboxStore:
         ]
         return sorted(found, key=lambda row: row.id, reverse=True)[:limit]
 
-    async def list_of_messages(self, inbox_ids: Sequence[int]) -> list[OutboxRow]:
-        """Return the rows that answer messages, in order of their IDs."""
+    async def list_of_messages(
+        self, inbox_ids: Sequence[int], state: DeliveryState | None = None
+    ) -> list[OutboxRow]:
+        """Return the rows that answer messages, in order of their IDs. `state`: only these; None = all."""
         if not inbox_ids:
             return []
-        params: dict[str, str] = {}
+        params: dict[str, str] = {} if state is None else {"state": state}
         for number, row_id in enumerate(inbox_ids):
             params |= {f"from{number}": f"{row_id}:", f"to{number}": f"{row_id};"}
         ranges = (f"key >= :from{number} AND key < :to{number}" for number in range(len(inbox_ids)))
-        statement = f"{_SELECT} WHERE {' OR '.join(ranges)} ORDER BY outbox.id"
+        condition = "" if state is None else "outbox.state = :state AND "
+        statement = f"{_SELECT} WHERE {condition}({' OR '.join(ranges)}) ORDER BY outbox.id"
         found: Params = params
         return [_outbox_row(row) for row in await self._database.read(statement, found)]
 

@@ -16,7 +16,7 @@ class RefusedRow:
 
     Attributes:
         id: 0 before it is stored.
-        body: The encoded message (bus/messages.py) without its text, if somebody may let its sender in; "" otherwise.
+        body: The encoded message (bus/messages.py) without its text, if it may be answered later; "" otherwise.
         received_at: Unix seconds.
     """
 
@@ -48,6 +48,7 @@ DELETE FROM refused_message WHERE id <= (SELECT max(id) FROM refused_message) - 
 _COUNT = """
 SELECT reason, count(*) AS rows FROM refused_message WHERE channel = :channel GROUP BY reason
 """
+_DELETE = "DELETE FROM refused_message WHERE id = :id"
 _GET = "SELECT * FROM refused_message WHERE id = :id"
 _FILTERS = {
     "channel": "channel = :channel",
@@ -69,6 +70,10 @@ class RefusedMessages:
         new = [(_INSERT, {**asdict(row), "is_private": int(row.is_private)}) for row in rows]
         prune = (_PRUNE, {"kept": MAX_ROWS})
         await self._database.transaction(lambda tx: tx.run_all([*new, prune]))
+
+    async def delete(self, row_id: int) -> None:
+        """Delete a row, because its message was accepted after all. Raises StoreError."""
+        await self._database.transaction(lambda tx: tx.run(_DELETE, {"id": row_id}))
 
     async def get(self, row_id: int) -> RefusedRow | None:
         """Return a row. Raises StoreError."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import anyio
 
-from bus.access.remedy import ACCESS_REASONS
+from bus.access.remedy import ACCESS_REASONS, LIMIT_REASONS, MAX_TEXT_CHARS
 from bus.bounded import BoundedDict
 from bus.messages import ConversationKey, InboundMessage, chat_of, encode_inbound
 from bus.platform import Clock, Disposition
@@ -22,8 +22,8 @@ EVERY_S = 1.0
 MAX_RECENT = 1000
 """Messages that are known to be noted already: Slack reports a mention in two events."""
 
-MAX_TEXT_CHARS = 500
-"""Longest text that is kept, characters."""
+MAX_FILES = 10
+"""Files of a message that are kept, as references to the platform."""
 
 NOT_REFUSED = frozenset(
     {Disposition.ACCEPTED, Disposition.DUPLICATE, Disposition.DECLINED, Disposition.UNCHANGED}
@@ -73,7 +73,7 @@ class RefusalJournal:
                 text=text,
                 origin=message.origin,
                 reason=reason.value,
-                body=_body(message) if reason in ACCESS_REASONS else "",
+                body=_body(message) if reason in ACCESS_REASONS | LIMIT_REASONS else "",
                 received_at=self._now(),
             )
         )
@@ -101,5 +101,12 @@ class RefusalJournal:
 
 
 def _body(message: InboundMessage) -> str:
-    """Return what is needed to let its sender in later. The row has the text."""
-    return encode_inbound(replace(message, text="", quoted="", attachments=(), parts=()))
+    """Return what is needed to let its sender in, or to answer it, later. The row has the text."""
+    kept = replace(
+        message,
+        text="",
+        quoted=message.quoted[:MAX_TEXT_CHARS],
+        attachments=message.attachments[:MAX_FILES],
+        parts=(),
+    )
+    return encode_inbound(kept)

@@ -1,4 +1,4 @@
-"""What lets in the sender of a refused message: an approval, or a change of the configuration. Pure."""
+"""What lets in the sender of a refused message, and whether it can be answered now. Pure."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +21,12 @@ ACCESS_REASONS = frozenset(
 )
 """Dispositions about who may use the bot, and where."""
 
+LIMIT_REASONS = frozenset({Disposition.RATE_LIMITED, Disposition.QUEUE_FULL})
+"""Dispositions of messages that would be answered at another time."""
+
+MAX_TEXT_CHARS = 4000
+"""Longest text of a refused message that is kept, characters. A message with a longer one cannot be answered later."""
+
 RemedyKind = Literal["person", "chat", "setting", "admitted", "none"]
 
 _SETTINGS: Mapping[str, str] = {
@@ -41,10 +47,12 @@ class Remedy:
         kind: `person` or `chat` = approving them; `setting` = only another configuration; `admitted` = nothing, because
             the bot answers them by now; `none` = there is nothing to answer.
         setting: The key of the configuration that decides; "" = none.
+        can_answer: Whether the message can be answered now, because its sender is admitted and it was kept.
     """
 
     kind: RemedyKind
     setting: str = ""
+    can_answer: bool = False
 
 
 Approved = Container[tuple[str, str, str]]
@@ -62,8 +70,12 @@ def find_remedy(
         return Remedy(kind="setting", setting=f"channels.{row.channel}.enabled")
     is_approved = (row.channel, row.workspace, pairing_id(message)) in approved
     disposition = decide_access(message, policy, is_known_reply=True, is_approved=is_approved)
+    is_kept = 0 < len(row.text) < MAX_TEXT_CHARS or (not row.text and bool(message.attachments))
+    can_answer = is_kept and disposition is Disposition.ACCEPTED
+    if row.reason in LIMIT_REASONS:
+        return replace(_setting(row.reason, row), can_answer=can_answer)
     kinds = {
-        Disposition.ACCEPTED: Remedy(kind="admitted"),
+        Disposition.ACCEPTED: Remedy(kind="admitted", can_answer=can_answer),
         Disposition.PAIRING: Remedy(kind="person"),
         Disposition.GROUP_PAIRING: Remedy(kind="chat"),
     }
@@ -71,13 +83,12 @@ def find_remedy(
 
 
 def refused_message(row: RefusedRow) -> InboundMessage | None:
-    """Return a message that was refused because of its sender or chat; None for others, and for damaged rows."""
+    """Return a message that was refused because of its sender, chat or a limit; None for others and damaged rows."""
     try:
         found = decode_inbound(row.body) if row.body else None
     except ValueError:
         return None
-    # A message of files only has no text; they are not kept.
-    return found and replace(found, text=row.text or "…")
+    return found and replace(found, text=row.text)
 
 
 def _setting(reason: str, row: RefusedRow) -> Remedy:

@@ -162,7 +162,7 @@ def answer_again(
     rewind_point: RewindPoint | None,
     response_url: str = "",
 ) -> InboundMessage:
-    """Return a copy of an accepted message as a new message. Its answer replaces the earlier one."""
+    """Return a copy of a message as a new one. With a `rewind_point`, its answer replaces the earlier one."""
     return replace(
         asked,
         event_id=event_id,

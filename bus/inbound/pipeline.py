@@ -34,8 +34,9 @@ class InboundContext:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether it counts against no rate limit: a further part of a gesture, or an event of another system."""
-        return self.joins or self.message.origin_kind == HOOK
+        """Whether it counts against no rate limit: its sender did not send it, or as a part of a gesture."""
+        message = self.message
+        return self.joins or message.is_from_console or message.origin_kind == HOOK
 
     @property
     def kind(self) -> InboxKind:

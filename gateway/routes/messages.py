@@ -1,14 +1,24 @@
 """GET /api/messages: every message that reached the bot, and what became of it."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 
 from bus.access.remedy import Remedy, RemedyKind
-from bus.messages import decode_inbound
+from bus.messages import (
+    OutboundIndicator,
+    OutboundRemoval,
+    OutboundText,
+    decode_inbound,
+    decode_outbound,
+)
 from bus.platform import Disposition
+from bus.runs.questions import decode_question
+from bus.service import Bus
 from gateway.dependencies import BusDep, ServicesDep
 from gateway.middleware import AUDIT_DETAIL
 from gateway.openapi import error_responses
@@ -22,14 +32,15 @@ from gateway.routes.channels import (
 from gateway.routes.places import place_of
 from gateway.routes.views import iso_time, pairing_view
 from store.inbox import InboxRow
-from store.message_words import MessageFilter
-from store.outbox import NEWEST
+from store.message_words import UNDELIVERED, MessageFilter
+from store.outbox import NEWEST, OutboxRow
 from store.refused_messages import RefusedRow
 
 router = APIRouter(prefix="/messages", responses=error_responses(400, 404, 409))
 
 State = Literal[
     "answered",
+    "undelivered",
     "failed",
     "waiting",
     "silent",
@@ -40,7 +51,7 @@ State = Literal[
     "taken_over",
 ]
 MessageState = Literal[
-    "queued", "running", "answered", "failed", "waiting", "silent", "stopped", "interrupted",
+    "queued", "running", "answered", "undelivered", "failed", "waiting", "silent", "stopped", "interrupted",
     "deleted", "joined", "command", "refused", "taken_over",
 ]  # fmt: skip
 
@@ -57,10 +68,12 @@ class RemedyView(BaseModel):
         kind: `person` or `chat` = let them in; `setting` = only another configuration; `admitted` = nothing, because it
             answers them by now; `none` = there is nothing to answer.
         setting: The key of the configuration that decides; "" = none.
+        can_answer: Whether the message can be answered now.
     """
 
     kind: RemedyKind
     setting: str
+    can_answer: bool
 
 
 class MessageView(ConversationAddress):
@@ -70,9 +83,10 @@ class MessageView(ConversationAddress):
         id: `m` and the number of an accepted message, or `r` and that of a refused one.
         place: What people call the chat; "" = unknown.
         preview: The first 200 characters; "" if the message was not meant for the bot.
-        state: What became of it. `waiting` = for a person's answer or approval, `joined` = another turn answered it,
-            `taken_over` = a person answers there instead of the agent.
-        reason: Why it failed or was refused.
+        state: What became of it. `undelivered` = the platform refused the answer, `waiting` = for a person's answer or
+            approval, `joined` = another turn answered it, `taken_over` = a person answers there instead of the agent.
+        reason: Why it failed, was refused or is undelivered; `approval` or `question` if it waits for that.
+        undelivered: The deliveries that failed.
         is_private: Whether only the sender and the bot are in the chat.
         remedy: What would make the bot answer a refused message; null for others.
     """
@@ -86,6 +100,7 @@ class MessageView(ConversationAddress):
     preview: str
     state: MessageState
     reason: str
+    undelivered: list[int]
     conversation_id: int | None
     thread_id: str | None
     run_id: str | None
@@ -142,11 +157,19 @@ async def list_messages(
     remedies = {
         row.id: remedy for row, remedy in zip(shown, await bus.find_remedies(shown), strict=True)
     }
+    failed = await failed_deliveries(bus, accepted)
     has_more = len(accepted) + len(refused) > len(merged) or limit in (len(accepted), len(refused))
     return {
         "rows": [
-            message_view(row) if isinstance(row, InboxRow) else _refused_view(row, remedies[row.id])
+            view
             for row in merged
+            for view in [
+                message_view(row, failed.get(row.id, ()))
+                if isinstance(row, InboxRow)
+                else _refused_view(row, remedies[row.id])
+            ]
+            # Only the deliveries tell these from others with the same outcome.
+            if UNDELIVERED not in (state, view["state"]) or state in (None, view["state"])
         ],
         "next": f"{accepted_before}.{refused_before}" if has_more and merged else None,
     }
@@ -174,6 +197,19 @@ async def let_in(
     services.changes.note("access")
     services.changes.note("messages")
     return pairing_view(approved)
+
+
+@router.post("/refused/{row_id}/answer", response_model=ActionResponse)
+async def answer_refused(row_id: RowId, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
+    """Answer a refused message after all, whatever its sender's rate limit. It becomes an accepted message."""
+    row = await bus.refused.get(row_id)
+    if row is None:
+        raise HTTPException(404, "There is no such message.")
+    disposition = await bus.answer_refused(row)
+    services.changes.note("messages")
+    if disposition not in (Disposition.ACCEPTED, Disposition.DUPLICATE):
+        raise HTTPException(409, f"The message was not accepted: {disposition.value}.")
+    return {"success": True, "message": "The message is answered."}
 
 
 class RepeatRequest(BaseModel):
@@ -210,8 +246,44 @@ def _parse_cursor(before: str) -> tuple[int, int]:
     return min(int(match[1]), NEWEST), min(int(match[2]), NEWEST)
 
 
-def message_state(row: InboxRow) -> MessageState:  # noqa: PLR0911 - one return per state
-    """Return what became of an accepted message."""
+async def failed_deliveries(bus: Bus, rows: Sequence[InboxRow]) -> dict[int, list[OutboxRow]]:
+    """Return the failed deliveries of what people would see as answers to messages, by the messages' IDs."""
+    found: dict[int, list[OutboxRow]] = {}
+    for one in await bus.outbox.list_of_messages([row.id for row in rows], "failed"):
+        if is_part_of_answer(one):
+            found.setdefault(int(one.key.partition(":")[0]), []).append(one)
+    return found
+
+
+def is_part_of_answer(delivery: OutboxRow) -> bool:
+    """Return whether people would miss a delivery."""
+    try:
+        body = decode_outbound(delivery.body)
+    except ValueError:  # a damaged row
+        return True
+    if isinstance(body, OutboundText):
+        return not body.provisional
+    return not isinstance(body, OutboundIndicator | OutboundRemoval)
+
+
+def message_state(row: InboxRow, failed: Sequence[OutboxRow]) -> MessageState:
+    """Return what became of an accepted message. `failed`: the deliveries of its answer that failed."""
+    state = _turn_state(row)
+    return "undelivered" if failed and state in ("answered", "waiting") else state
+
+
+def message_reason(row: InboxRow, failed: Sequence[OutboxRow]) -> str:
+    """Return why a message has no answer yet; "" = it has one."""
+    match message_state(row, failed):
+        case "undelivered":
+            return failed[0].error or ""
+        case "waiting":
+            return "approval" if decode_question(row.question).needs_approval else "question"
+    return row.problem or ""
+
+
+def _turn_state(row: InboxRow) -> MessageState:  # noqa: PLR0911 - one return per state
+    """Return how the turn of an accepted message ended."""
     if row.state == "new":
         return "queued"
     if row.state == "running":
@@ -225,8 +297,8 @@ def message_state(row: InboxRow) -> MessageState:  # noqa: PLR0911 - one return 
     return "command" if row.kind == "command" else "answered"
 
 
-def message_view(row: InboxRow) -> dict[str, Any]:
-    """Return an accepted message."""
+def message_view(row: InboxRow, failed: Sequence[OutboxRow]) -> dict[str, Any]:
+    """Return an accepted message. `failed`: the deliveries of its answer that failed."""
     try:
         inbound = decode_inbound(row.body)
     except ValueError:  # a damaged row
@@ -249,8 +321,9 @@ def message_view(row: InboxRow) -> dict[str, Any]:
         "topic": row.key.topic,
         **names,
         "preview": text[:PREVIEW_CHARS],
-        "state": message_state(row),
-        "reason": row.problem or "",
+        "state": message_state(row, failed),
+        "reason": message_reason(row, failed),
+        "undelivered": [one.id for one in failed],
         "conversation_id": row.conversation_id,
         "thread_id": row.thread_id,
         "run_id": row.run_id,
@@ -273,9 +346,10 @@ def _refused_view(row: RefusedRow, remedy: Remedy) -> dict[str, Any]:
         "preview": row.text[:PREVIEW_CHARS],
         "state": "refused",
         "reason": row.reason,
+        "undelivered": [],
         "conversation_id": None,
         "thread_id": None,
         "run_id": None,
         "received_at": iso_time(row.received_at),
-        "remedy": {"kind": remedy.kind, "setting": remedy.setting},
+        "remedy": asdict(remedy),
     }

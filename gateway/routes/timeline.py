@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from agent.usage.limits import NANO
+from bus.access.remedy import Remedy
 from bus.history.user_messages import files_of, user_text
 from bus.history.versions import message_ids
 from bus.messages import (
@@ -30,7 +31,13 @@ from bus.messages import (
 )
 from bus.runs.stream import Message, is_user_message, messages_in, sender_of, text_of
 from gateway.routes.masking import masking
-from gateway.routes.messages import MessageState, message_state
+from gateway.routes.messages import (
+    MessageState,
+    RemedyView,
+    is_part_of_answer,
+    message_reason,
+    message_state,
+)
 from gateway.routes.views import iso_time
 from gateway.services import Services
 from store.conversations import Conversation
@@ -139,7 +146,9 @@ class TimelineRow(BaseModel):
             answers no message, or `t` and the ID of a message that only the thread has: its row is deleted after 7
             days.
         admitted: Why the bot answers it; null for refused messages and those of the thread.
-        reason: Why it failed or was refused.
+        reason: Why it has no answer, as in the list of messages.
+        undelivered: The deliveries that failed.
+        remedy: What would make the bot answer a refused message; null for others.
         starts: How often its turn was started.
         queue_s: Seconds from its arrival to the start of its run; null = no run started, or it is unknown.
         usage: What its run used, null = it had no run. A run that answers several messages is counted at each.
@@ -158,6 +167,8 @@ class TimelineRow(BaseModel):
     state: MessageState | DeliveryState
     admitted: Admission | None
     reason: str
+    undelivered: list[int]
+    remedy: RemedyView | None
     starts: int
     thread_id: str | None
     queue_s: float | None
@@ -332,6 +343,8 @@ class ConversationHistory:
         if bus is None or not rows:
             return []
         accepted = [row for row in rows if isinstance(row, InboxRow)]
+        refused = [row for row in rows if isinstance(row, RefusedRow)]
+        remedies = dict(zip(refused, await bus.find_remedies(refused), strict=True))
         deliveries: dict[str, list[OutboxRow]] = {}
         for one in await bus.outbox.list_of_messages([row.id for row in accepted]):
             deliveries.setdefault(one.key.partition(":")[0], []).append(one)
@@ -343,7 +356,7 @@ class ConversationHistory:
             views = []
             for row in rows:
                 if isinstance(row, RefusedRow):
-                    views.append(_refused_row(row))
+                    views.append(_refused_row(row, remedies[row]))
                 elif isinstance(row, OutboxRow):
                     views.append(_sent_row(row))
                 else:
@@ -431,6 +444,8 @@ def _view(**fields: object) -> dict[str, Any]:
         "files": [],
         "admitted": None,
         "reason": "",
+        "undelivered": [],
+        "remedy": None,
         "starts": 0,
         "thread_id": None,
         "queue_s": None,
@@ -467,13 +482,15 @@ def _accepted_row(
             "admitted": _admission(inbound),
             "event": orjson.loads(row.body),
         }
+    failed = [one for one in deliveries if one.state == "failed" and is_part_of_answer(one)]
     return _view(
         **said,
         id=f"m{row.id}",
         kind=row.kind,
         at=iso_time(row.received_at),
-        state=message_state(row),
-        reason=row.problem or "",
+        state=message_state(row, failed),
+        reason=message_reason(row, failed),
+        undelivered=[one.id for one in failed],
         starts=row.starts,
         thread_id=row.thread_id,
         queue_s=None if run is None else max(0.0, run.created_at - row.received_at),
@@ -497,7 +514,7 @@ def _admission(inbound: InboundMessage) -> Admission:
     return "mention" if inbound.is_addressed else "follow_up"
 
 
-def _refused_row(row: RefusedRow) -> dict[str, Any]:
+def _refused_row(row: RefusedRow, remedy: Remedy) -> dict[str, Any]:
     return _view(
         id=f"r{row.id}",
         kind="refused",
@@ -507,6 +524,7 @@ def _refused_row(row: RefusedRow) -> dict[str, Any]:
         text=row.text,
         state="refused",
         reason=row.reason,
+        remedy=asdict(remedy),
     )
 
 

@@ -79,7 +79,7 @@ CREATE TABLE refused_message (
     origin TEXT COLLATE "C" NOT NULL, -- what sent it in the person's name; '': the person
     reason TEXT COLLATE "C" NOT NULL,
     received_at DOUBLE PRECISION NOT NULL,
-    body TEXT COLLATE "C" NOT NULL -- the message without its text, if its sender may be let in; '' otherwise
+    body TEXT COLLATE "C" NOT NULL -- the message without its text, if it may be answered later; '' otherwise
 );
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);

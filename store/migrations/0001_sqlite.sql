@@ -86,7 +86,7 @@ CREATE TABLE refused_message (
     origin TEXT NOT NULL, -- what sent it in the person's name; '': the person
     reason TEXT NOT NULL,
     received_at REAL NOT NULL,
-    body TEXT NOT NULL -- the message without its text, if its sender may be let in; '' otherwise
+    body TEXT NOT NULL -- the message without its text, if it may be answered later; '' otherwise
 ) STRICT;
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bus.access.refusal_journal import RefusalJournal
-from bus.access.remedy import Remedy, find_remedy, refused_message
+from bus.access.remedy import MAX_TEXT_CHARS, Remedy, find_remedy, refused_message
 from bus.config import ChannelPolicy
-from bus.messages import InboundMessage, Sender
+from bus.messages import Attachment, InboundMessage, Sender
 from bus.platform import Disposition
 from store.config import StoreConfig
 from store.database import Database
@@ -20,9 +20,10 @@ from tests.fakes.migrated import place_database
 PAIR = ChannelPolicy(dm_policy="pairing", group_policy="pairing")
 PRIVATE = inbound_message("let me in", "e1")
 GROUP = replace(PRIVATE, is_private=False, chat_title="Team")
+FILE = Attachment(name="a.txt", mime="text/plain", ref="f1")
 GUEST = replace(PRIVATE, sender=Sender(user_id="u", name="Ann", kind="guest"))
 PERSON, CHAT = Remedy(kind="person"), Remedy(kind="chat")
-ADMITTED = Remedy(kind="admitted")
+ADMITTED = Remedy(kind="admitted", can_answer=True)
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
         yield opened
 
 
-def setting(name: str) -> Remedy:
-    return Remedy(kind="setting", setting=name)
+def setting(name: str, *, can_answer: bool = False) -> Remedy:
+    return Remedy(kind="setting", setting=name, can_answer=can_answer)
 
 
 async def refused(database: Database, message: InboundMessage, reason: Disposition) -> RefusedRow:
@@ -78,6 +79,24 @@ async def refused(database: Database, message: InboundMessage, reason: Dispositi
         (PRIVATE, Disposition.NOT_ADDRESSED, PAIR, setting("channels.fake.group_policy")),
         (PRIVATE, Disposition.QUEUE_FULL, PAIR, setting("channels.max_queue")),
         (PRIVATE, Disposition.RATE_LIMITED, PAIR, setting("channels.rate_limit.messages")),
+        (
+            PRIVATE,
+            Disposition.RATE_LIMITED,
+            ChannelPolicy(dm_policy="open"),
+            setting("channels.rate_limit.messages", can_answer=True),
+        ),
+        (
+            replace(PRIVATE, text="x" * MAX_TEXT_CHARS),
+            Disposition.QUEUE_FULL,
+            ChannelPolicy(dm_policy="open"),
+            setting("channels.max_queue"),
+        ),
+        (
+            replace(PRIVATE, text="", attachments=(FILE,)),
+            Disposition.PAIRING,
+            ChannelPolicy(dm_policy="open"),
+            ADMITTED,
+        ),
         (PRIVATE, Disposition.EMPTY, PAIR, Remedy(kind="none")),
     ],
 )

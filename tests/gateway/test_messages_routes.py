@@ -128,3 +128,44 @@ async def test_refused_messages_outlive_a_restart(tmp_path: Path) -> None:
         assert [
             (row["user_name"], row["state"], row["reason"], row["preview"]) for row in found
         ] == [("Robo", "refused", "from_bot", "")]
+
+
+async def test_a_refused_message_is_answered_after_all(tmp_path: Path) -> None:
+    limit = {"rate_limit": {"messages": 1, "per_seconds": 3600}}
+    async with composed(tmp_path, json.dumps({"channels": {"terminal": limit}})) as service:
+        bus = service.services.bus
+        assert bus is not None
+        await received(service, message(1, "first words"))
+        assert await bus.intake.receive(message(2, "too fast")) is Disposition.RATE_LIMITED
+        [row] = await eventually(lambda: rows(service, "?state=refused"))
+        assert row["remedy"] == {
+            "kind": "setting",
+            "setting": "channels.rate_limit.messages",
+            "can_answer": True,
+        }
+        path = f"/api/messages/refused/{str(row['id']).removeprefix('r')}/answer"
+        assert (await service.client.post(path)).json()["success"]
+        found = await eventually(
+            lambda: rows(service, "?state=answered"), lambda found: len(found) == 2
+        )
+        assert [row["preview"] for row in found] == ["too fast", "first words"]
+        assert await rows(service, "?state=refused") == []
+        assert (await service.client.post(path)).status_code == 404
+        # What an administrator repeats is not the person's next message either.
+        again = f"/api/messages/{str(found[1]['id']).removeprefix('m')}/repeat"
+        assert (await service.client.post(again, json={"text": None})).json()["success"]
+
+
+async def test_a_message_of_who_is_not_admitted_cannot_be_answered(tmp_path: Path) -> None:
+    async with composed(
+        tmp_path, '{"channels": {"terminal": {"dm_policy": "disabled"}}}'
+    ) as service:
+        bus = service.services.bus
+        assert bus is not None
+        assert await bus.intake.receive(message(1, "hello?")) is Disposition.DISABLED
+        [row] = await eventually(lambda: rows(service, "?state=refused"))
+        path = f"/api/messages/refused/{str(row['id']).removeprefix('r')}/answer"
+        refused = await service.client.post(path)
+        assert refused.status_code == 409
+        assert "not admitted" in refused.text
+        assert len(await rows(service, "?state=refused")) == 1

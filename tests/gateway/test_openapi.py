@@ -61,6 +61,7 @@ WITHOUT_BODY = {
     "post /api/channels/outbox/restore",
     "post /api/channels/pairings/{code}/approve",
     "post /api/conversations/{thread_id}/takeover",
+    "post /api/messages/refused/{row_id}/answer",
     "post /api/messages/refused/{row_id}/let-in",
     "post /api/tokens/{name}/rotate",
     "post /api/sessions",
