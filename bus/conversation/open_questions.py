@@ -60,10 +60,14 @@ class OpenQuestions:
             self.pending.expect(inbound, row.key)
         return encode_question(question)
 
-    async def open_before(self, row: InboxRow, text: str) -> OpenQuestion | None:
+    async def open_before(self, row: InboxRow, text: str | None) -> OpenQuestion | None:
         """Return the interrupt that the thread of a beginning turn waits for; None = the thread waits for none.
 
         Removes the buttons of a question that the row answers or passes over. Raises StoreError.
+
+        Args:
+            row: The row of the turn.
+            text: The answer; None = the turn repeats a message, which removes the question from the thread.
         """
         self.pending.clear(row.key)
         if not row.follows_question:
@@ -72,14 +76,15 @@ class OpenQuestions:
         question = decode_question(before.question if before is not None else None)
         if before is None or not question:
             return None
-        if question.interrupts and before.thread_id == row.thread_id:
+        if text is not None and question.interrupts and before.thread_id == row.thread_id:
             asked = _decode(before)
             if asked is not None:
                 return OpenQuestion(row=before, question=question, asked=asked)
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
             return None  # That message's turn has removed the buttons.
-        chosen = chosen_index(question, text) if before.thread_id == row.thread_id else None
+        is_same = before.thread_id == row.thread_id
+        chosen = chosen_index(question, text) if is_same and text is not None else None
         mark = "" if chosen is None else f"✓ {question.options[chosen]}"
         await self.remove_buttons(before, mark)
         if question.interrupts:

@@ -160,7 +160,9 @@ class TurnSteps:
 
     async def open_question(self, turn: TurnRecord) -> OpenQuestion | None:
         """Look up the question that the message may answer. Removes the buttons of a question that it passes over."""
-        return await self._questions.open_before(turn.row, turn.message.text)
+        message = turn.message
+        is_repeated = message.inbound.rewind_point is not None
+        return await self._questions.open_before(turn.row, None if is_repeated else message.text)
 
     def is_for_bot(self, turn: TurnRecord) -> bool:
         """Return whether to show people that the bot works on the message.
