@@ -4,7 +4,7 @@ import { formatAddress, parseAddress } from "./kit/address.mjs";
 import { ApiError, canBeSent, currentSession, loadSession, may, request, signIn, signOut } from "./kit/api.mjs";
 import { agoText, button, element, pill, select } from "./kit/elements.mjs";
 import { icon } from "./kit/icons.mjs";
-import { startLive, stopLive, subscribe, watchState } from "./kit/live.mjs";
+import { news, startLive, stopLive, subscribe, watchState } from "./kit/live.mjs";
 import { LANGUAGES, chooseLanguage, language, loadTexts, t } from "./kit/texts.mjs";
 import { VIEWS } from "./views.mjs";
 
@@ -56,6 +56,7 @@ async function showView() {
 function leaveView() {
   current?.abort.abort();
   current?.leave.forEach((call) => call());
+  news.clear();
   current = null;
 }
 

@@ -8,6 +8,8 @@ const BUSY_MS = 5000;
 
 /** @type {Set<Subscriber>} */
 const subscribers = new Set();
+/** What changed since the view began to load. @type {Set<string>} */
+export const news = new Set();
 /** @type {EventSource | null} */
 let source = null;
 /** @type {(isLive: boolean) => void} */
@@ -46,6 +48,7 @@ document.addEventListener("visibilitychange", () => {
 export function subscribe(topics, call) {
   const one = { topics: new Set(topics), call, timer: 0, last: 0, every: AT_MOST_EVERY_MS };
   subscribers.add(one);
+  if (topics.some((topic) => news.has(topic))) wake(one.topics);
   return () => {
     clearTimeout(one.timer);
     subscribers.delete(one);
@@ -53,6 +56,7 @@ export function subscribe(topics, call) {
 }
 
 function wake(/** @type {Set<string> | null} */ changed) {
+  changed?.forEach((topic) => news.add(topic));
   for (const one of subscribers) {
     if (changed && ![...one.topics].some((topic) => changed.has(topic))) continue;
     if (one.timer) continue;
