@@ -306,8 +306,10 @@ interface Kit {
   parseMarkdown: (texts: string[]) => Promise<Token[][]>;
 
   // kit/message_actions.mjs
+  /** Return why a message has no answer, and what would let its sender in. */
+  reasonOf: (row: any) => Child[];
   /** Return the buttons of a message. @param row `text`: its words, if all of them are known @param done called after something was done */
-  messageActions: (page: Page, row: { id: string; kind: string; state: string; text?: string; remedy?: any; }, done: () => unknown) => (false | HTMLButtonElement)[];
+  messageActions: (page: Page, row: { id: string; kind: string; state: string; text?: string; remedy?: any; undelivered?: number[]; }, done: () => unknown) => (false | HTMLButtonElement)[];
 
   // kit/runs.mjs
   /**

@@ -175,7 +175,6 @@ function showSignIn(/** @type {string} */ problem) {
   const field = element("input", { id: "token", type: "password", autocomplete: "current-password", required: true });
   const form = element("form.card.sign-in", {},
     element("h2", {}, t("action.sign-in")),
-    element("p", {}, t("sign-in.text")),
     element("label", { for: "token" }, t("sign-in.token")), field,
     element("p.hint.soft", {}, t("sign-in.hint")),
     element("button", { type: "submit", class: "primary" }, t("action.sign-in")), error);

@@ -189,6 +189,6 @@ async def test_a_setting_is_named_where_no_approval_helps(tmp_path: Path) -> Non
         await signed_in(page, service)
         await TelegramPrivateUser(platforms.telegram, user=7001).send("hello?")
         await go(page, "#messages?state=refused")
-        sentence = "No approval lets them in while channels.telegram.dm_policy is disabled."
+        sentence = "Setting: channels.telegram.dm_policy"
         await page.wait_for_text(sentence, "main tbody a")
         assert await page.evaluate("document.querySelectorAll('main td button').length") == 0

@@ -1,4 +1,4 @@
-// Who may use the bot: people and groups that ask, that are approved, and what lets in those that were refused.
+// Who may use the bot, who asks, and what lets in who was refused.
 
 import { drop, post } from "./api.mjs";
 import { act, ago, element, link, preview, small } from "./elements.mjs";
@@ -66,7 +66,7 @@ export const letIn = (page, row, refresh) => ["person", "chat"].includes(row.rem
     await sayApproved(page, await post(`api/messages/refused/${row.id.slice(1)}/let-in`), refresh);
   });
 
-/** Return what would make the bot answer a refused message if no approval does: a configuration; null for others. */
+/** Return which configuration would let in the sender of a refused message. */
 export function remedy(/** @type {any} */ row) {
   const { kind, setting } = row.remedy ?? {};
   if (kind === "admitted") return small(t("remedy.admitted"));

@@ -54,7 +54,7 @@ const GRADES = {
     "connecting", "reconnecting", "pending", "sending", "running", "degraded", "waiting", "stopped", "uncertain",
     "interrupted", "taken_over", "warning",
   ],
-  bad: ["failed", "error", "unreachable", "refused", "timeout", "problem"],
+  bad: ["failed", "error", "unreachable", "refused", "undelivered", "timeout", "problem"],
 };
 
 /** @type {Kit["pill"]} */

@@ -13,15 +13,14 @@ export const texts = {
     "not-live": "Not connected: changes do not appear",
   },
   "sign-in": {
-    text: "The console shows what this service does: its channels, messages and deliveries.",
     token: "Admin token, or a named one of `parley token create`",
-    hint: "The admin token is in the file admin_token of the data folder. The service also prints a link that signs in once.",
+    hint: "The admin token is in admin_token in the data folder. The service also prints a link that signs in.",
     "no-token": "This is no token: no request can carry these characters.", ended: "The session has ended. Sign in again.",
     "link-used": "This link was used before, or has expired. Sign in with a token.",
   },
   action: {
     "sign-in": "Sign in", "sign-out": "Sign out", cancel: "Cancel", close: "Close", again: "Try again", undo: "Undo",
-    reconnect: "Reconnect", resend: "Send again", discard: "Discard", approve: "Approve", revoke: "Revoke", end: "End", send: "Send",
+    reconnect: "Reconnect", answer: "Answer", resend: "Send again", discard: "Discard", approve: "Approve", revoke: "Revoke", end: "End", send: "Send",
     edit: "Edit", reject: "Reject", stop: "Stop", repeat: "Answer again", save: "Save", rotate: "Rotate", delete: "Delete",
     download: "Download", "let-in-person": "Let this person in", "let-in-chat": "Let this chat in", restore: "Restore",
   },
@@ -45,7 +44,7 @@ export const texts = {
   state: {
     ready: "ready", degraded: "degraded", unreachable: "unreachable", connected: "connected", failed: "failed",
     pending: "pending", sending: "sending", uncertain: "uncertain", delivered: "delivered", on: "this browser", done: "done",
-    completed: "completed", in_progress: "in progress", approved: "approved", answered: "answered", waiting: "waiting for a person",
+    completed: "completed", in_progress: "in progress", approved: "approved", answered: "answered", undelivered: "not delivered", waiting: "waiting for a person",
     silent: "said nothing", stopped: "stopped", running: "running", refused: "refused", not_addressed: "not for the bot", queued: "queued",
     interrupted: "replaced by a newer one", deleted: "deleted", joined: "answered together", command: "command", problem: "problem",
     warning: "warning", note: "note", ok: "ok", restart: "waits for a restart", taken_over: "a person answers", listed: "in allowed_users",
@@ -54,15 +53,15 @@ export const texts = {
   },
   overview: {
     channels: "Channels", since: "since", "last-event": "last event", problems: "{count} problem|{count} problems",
-    findings: "{count} thing needs attention|{count} things need attention", well: "Nothing is wrong.", again: "Look again",
+    findings: "{count} thing needs attention|{count} things need attention", well: "All checks passed.", again: "Look again",
     all: "All checks ({count})", failed: "failed turns", undelivered: "not delivered", uncertain: "perhaps not delivered",
-    people: "wait for approval", span: "Show the last", hour: "hour", day: "day", week: "week", messages: "Messages", answers: "answered",
+    waiting: "wait for a person", refused: "refused", people: "want to be let in", span: "Show the last", hour: "hour", day: "day", week: "week", messages: "Messages", answers: "answered",
     errors: "failed", others: "neither", sign: "First sign", answer: "Answer", tokens: "Tokens", cost: "Cost",
   },
   messages: {
     search: "Words, people or places", "no-text": "(text not kept)",
     "repeat-words": "Other words for the message; empty = as it was",
-    "repeat-text": "The message and what followed it are removed from the agent's thread. The answer is sent to the same chat.",
+    "repeat-text": "The agent forgets it and what followed. The answer is sent to the same chat.",
   },
   conversation: {
     title: "Conversation",
@@ -103,7 +102,7 @@ export const texts = {
     "read-only": "You may only read here. To write, sign in with a token of the scope operator or admin.",
   },
   broadcast: {
-    about: "One message to each chat in which somebody wrote to the bot. Answers pass it.", text: "Message, as Markdown", to: "To",
+    about: "One message to each chat in which somebody wrote to the bot.", text: "Message, as Markdown", to: "To",
     private: "Private chats", groups: "Groups", all: "Private chats and groups", every: "All that are connected", count: "Count chats",
     chats: "Chats", denied: "Not admitted", "left-out": "Left out", "no-channel": "No channel is enabled.", nobody: "Nobody would get it.",
     send: "Send to {count} chat|Send to {count} chats", sent: "It is sent to {count} chat.|It is sent to {count} chats.",
@@ -112,11 +111,12 @@ export const texts = {
   reason: {
     pairing: "The person has to be approved.", group_pairing: "The group has to be approved.",
     not_allowed: "The channel does not admit this person or group.",
-    external: "The person is from another organization, which the channel does not admit.", disabled: "The channel does not answer here.",
+    external: "The channel admits no guests and nobody from elsewhere.", disabled: "The channel does not answer here.",
     from_bot: "It is from another bot.", empty: "It has no content that the bot reads.",
     queue_full: "Too many messages waited in the conversation.", rate_limited: "The person sent too many messages.",
     not_addressed: "People wrote it to each other.", unsupported: "The bot does not read this kind of message.",
     too_late: "It came too late.", taken_over: "A person had taken over the conversation.",
+    approval: "A tool waits for an approval in the chat.", question: "The agent asks in the chat.",
   },
   list: {
     time: "Time", none: "Nothing found.", saved: "Done.", deleted: "Deleted.", enable: "Enable", disable: "Disable",
@@ -133,18 +133,18 @@ export const texts = {
     sure: "Programs with its present value lose access at once.",
   },
   takeover: {
-    title: "Who answers", about: "Take over to answer people yourself, as the bot. The agent is silent here until you hand back.",
+    title: "Who answers", about: "Answer people yourself, as the bot, until you hand back.",
     begin: "Take over", begun: "You have taken over. What was running is stopped.", by: "{by} answers here, and the agent is silent.",
     text: "Your message as the bot", send: "Send as the bot", sent: "Your message is on its way.", summary: "What the agent will read",
     end: "Hand back", ended: "The agent answers again. With the next message it reads what was said.",
   },
   timeline: {
     fork: "Fork in the chat", forget: "Forget", forgotten: "The memory is deleted.",
-    "forget-text": "All that the bot remembers of {scope} is deleted for good, as by /forget. The messages of this conversation stay.",
-    unknown: "The agent's server does not answer: what models and tools said is missing.",
-    gone: "The thread does not have this message anymore: it was summarized, undone or answered again.", why: "Why",
+    "forget-text": "All that the bot remembers of {scope} is deleted for good. The messages here stay.",
+    unknown: "The agent's server does not answer: what it said is missing.",
+    gone: "Not in the thread anymore: summarized, undone or answered again.", why: "Why",
     decision: "Answered because", queue: "Waited", run: "Run",
-    used: "{model}: {count} call, {input_tokens} tokens ({cached_tokens} cached) → {output_tokens}, ${cost}|{model}: {count} calls, {input_tokens} tokens ({cached_tokens} cached) → {output_tokens}, ${cost}",
+    used: "{model} × {count}: {input_tokens} tokens ({cached_tokens} cached) → {output_tokens}, ${cost}",
     sent: "Last sent", event: "Event", prompt: "Next prompt",
   },
   admitted: {
@@ -187,8 +187,7 @@ export const texts = {
     timezone: "Time zone", "timezone-hint": "Empty = the owner's", hours: "Active hours", due: "Due",
   },
   remedy: {
-    admitted: "The bot answers them by now.", setting: "No approval changes that: {key} decides.",
-    allowed_users: "To let this person in, add {id} to {key}.", dm_policy: "No approval lets them in while {key} is disabled.",
-    external_policy: "No approval lets them in: {key} decides about people from elsewhere.",
+    admitted: "The bot answers them by now.", setting: "Setting: {key}",
+    allowed_users: "To let this person in, add {id} to {key}.",
   },
 };

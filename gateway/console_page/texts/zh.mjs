@@ -11,13 +11,13 @@ export const texts = {
     language: "语言", skip: "跳到内容", views: "视图", live: "变化会立即显示", "not-live": "未连接：变化不会显示",
   },
   "sign-in": {
-    text: "控制台显示此服务的运行情况：渠道、消息和发送。", token: "管理员令牌，或用 `parley token create` 创建的令牌",
+    token: "管理员令牌，或用 `parley token create` 创建的令牌",
     hint: "管理员令牌在数据文件夹的 admin_token 文件中。服务启动时也会打印一次性登录链接。",
     "no-token": "这不是令牌：请求无法携带这些字符。", ended: "登录会话已结束，请重新登录。",
     "link-used": "此链接已被使用或已过期。请用令牌登录。",
   },
   action: {
-    "sign-in": "登录", "sign-out": "退出", cancel: "取消", close: "关闭", again: "重试", undo: "撤销", reconnect: "重新连接",
+    "sign-in": "登录", "sign-out": "退出", cancel: "取消", close: "关闭", again: "重试", undo: "撤销", reconnect: "重新连接", answer: "回答",
     resend: "重新发送", discard: "丢弃", approve: "批准", revoke: "撤销权限", end: "结束", send: "发送", edit: "编辑", reject: "拒绝",
     stop: "停止", repeat: "重新回答", save: "保存", rotate: "更换", delete: "删除", download: "下载", "let-in-person": "允许此用户",
     "let-in-chat": "允许此群", restore: "恢复",
@@ -42,7 +42,7 @@ export const texts = {
   state: {
     ready: "就绪", degraded: "部分可用", unreachable: "无法连接", connected: "已连接", failed: "失败",
     pending: "等待发送", sending: "发送中", uncertain: "不确定", delivered: "已送达", on: "当前浏览器", done: "完成", completed: "已完成",
-    in_progress: "进行中", approved: "已批准", answered: "已回答", waiting: "等待用户", silent: "未作回答", stopped: "已停止",
+    in_progress: "进行中", approved: "已批准", answered: "已回答", undelivered: "未能送达", waiting: "等待用户", silent: "未作回答", stopped: "已停止",
     running: "处理中", refused: "已拒绝", not_addressed: "不是发给机器人的", queued: "排队中", interrupted: "被更新的消息取代",
     deleted: "已删除", joined: "已一并回答", command: "命令", problem: "问题", warning: "警告", note: "提示", ok: "正常",
     restart: "等待重启", taken_over: "人工回复", listed: "在 allowed_users 中", open: "对所有人开放", disabled: "已停用",
@@ -50,14 +50,14 @@ export const texts = {
     skipped: "已跳过", missed: "已错过", discarded: "已丢弃",
   },
   overview: {
-    channels: "渠道", since: "自", "last-event": "最近事件", problems: "{count} 个问题", findings: "{count} 处需要处理", well: "一切正常。",
+    channels: "渠道", since: "自", "last-event": "最近事件", problems: "{count} 个问题", findings: "{count} 处需要处理", well: "检查全部通过。",
     again: "重新检查", all: "全部检查（{count}）", failed: "处理失败", undelivered: "未能送达", uncertain: "是否送达未知",
-    people: "等待批准", span: "统计范围", hour: "最近一小时", day: "最近一天", week: "最近一周", messages: "消息", answers: "已回答",
+    waiting: "等待用户", refused: "已拒绝", people: "用户请求使用", span: "统计范围", hour: "最近一小时", day: "最近一天", week: "最近一周", messages: "消息", answers: "已回答",
     errors: "失败", others: "其他", sign: "首次响应", answer: "完整回答", tokens: "Token 用量", cost: "费用",
   },
   messages: {
     search: "文字、用户或位置", "no-text": "（未保存文本）", "repeat-words": "消息的新措辞；留空则保持原文",
-    "repeat-text": "该消息及其后的内容会先从智能体的线程中移除。回答会发送到同一聊天。",
+    "repeat-text": "智能体会忘记它及其后的内容。回答会发送到同一聊天。",
   },
   conversation: {
     title: "会话",
@@ -93,16 +93,17 @@ export const texts = {
     lost: "Parley 没有响应，页面会继续重试……", "read-only": "此处只能阅读。要发消息，请用 operator 或 admin 权限的令牌登录。",
   },
   broadcast: {
-    about: "向每个有人给机器人写过消息的聊天发送一条消息。回答会先于它发送。", text: "消息（Markdown）", to: "发给", private: "私聊",
+    about: "向每个有人给机器人写过消息的聊天发送一条消息。", text: "消息（Markdown）", to: "发给", private: "私聊",
     groups: "群聊", all: "私聊和群聊", every: "所有已连接的渠道", count: "统计聊天数", chats: "聊天数", denied: "未获准",
     "left-out": "未包含的原因", "no-channel": "没有启用的渠道。", nobody: "没有人会收到。", send: "发送到 {count} 个聊天",
     sent: "已发送到 {count} 个聊天。", stopped: "群发已停止。已在途中的消息仍会发送。", past: "过去的群发",
   },
   reason: {
     pairing: "此用户需要批准。", group_pairing: "此群需要批准。", not_allowed: "渠道不接受此用户或群。",
-    external: "此用户来自其他组织，渠道不接受。", disabled: "渠道不在此处回答。", from_bot: "来自其他机器人。",
+    external: "渠道不接受访客和外部人员。", disabled: "渠道不在此处回答。", from_bot: "来自其他机器人。",
     empty: "没有机器人可读的内容。", queue_full: "会话中等待的消息过多。", rate_limited: "此用户发送的消息过多。",
     not_addressed: "用户之间的消息。", unsupported: "机器人不读取此类消息。", too_late: "到得太晚。", taken_over: "该对话当时由人工接手。",
+    approval: "工具在聊天中等待批准。", question: "智能体在聊天中提了问题。",
   },
   list: {
     time: "时间", none: "没有找到内容。", saved: "已完成。", deleted: "已删除。", enable: "启用", disable: "停用",
@@ -119,7 +120,7 @@ export const texts = {
     sure: "使用当前值的程序将立即失去访问权限。",
   },
   takeover: {
-    title: "由谁回复", about: "接手后由你以机器人的身份回复，智能体在交还之前保持沉默。", begin: "接手对话",
+    title: "由谁回复", about: "由你以机器人的身份回复，直到交还。", begin: "接手对话",
     begun: "你已接手对话，正在进行的回答已停止。", by: "{by} 正在人工回复，智能体保持沉默。", text: "以机器人身份发送的消息",
     send: "以机器人身份发送", sent: "消息正在发送。", summary: "智能体将读到的内容", end: "交还",
     ended: "智能体已恢复回复，并会在下一条消息时读到期间的对话。",
@@ -127,9 +128,9 @@ export const texts = {
   timeline: {
     fork: "在对话页中分叉", forget: "清除记忆", forgotten: "记忆已删除。",
     "forget-text": "机器人对 {scope} 的全部记忆将被永久删除，与 /forget 相同。本会话的消息会保留。",
-    unknown: "智能体服务器没有响应，因此看不到模型和工具的内容。", gone: "线程里已没有这条消息：它被摘要、撤销或重新回答了。", why: "经过",
+    unknown: "智能体服务器没有响应，因此看不到模型和工具的内容。", gone: "线程里已没有它：已被摘要、撤销或重新回答。", why: "经过",
     decision: "回答原因", queue: "等待", run: "运行",
-    used: "{model}：{count} 次调用，{input_tokens} 词元（缓存 {cached_tokens}）→ {output_tokens}，${cost}", sent: "最后发送", event: "事件",
+    used: "{model} × {count}：{input_tokens} 词元（缓存 {cached_tokens}）→ {output_tokens}，${cost}", sent: "最后发送", event: "事件",
     prompt: "下一条提示词",
   },
   admitted: {
@@ -167,7 +168,6 @@ export const texts = {
     "timezone-hint": "留空为所有者的时区", hours: "有效时段", due: "应运行于",
   },
   remedy: {
-    admitted: "现在机器人会回答。", setting: "批准不起作用，由配置项 {key} 决定。", allowed_users: "如要允许此用户，请将 {id} 加入 {key}。",
-    dm_policy: "{key} 为 disabled 时，批准不起作用。", external_policy: "批准不起作用：组织外人员由 {key} 决定。",
+    admitted: "现在机器人会回答。", setting: "配置项：{key}", allowed_users: "如要允许此用户，请将 {id} 加入 {key}。",
   },
 };

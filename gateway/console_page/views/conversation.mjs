@@ -2,7 +2,7 @@
 
 import {
   act, ago, ask, BASE, button, createTable, drop, duration, element, facts, fileLinks, filterBar, formatAddress, head,
-  json, link, messageActions, parseAll, person, pill, place, post, problem, request, showDialog, simpleTable, soft,
+  json, link, messageActions, parseAll, person, pill, place, post, problem, reasonOf, request, showDialog, simpleTable, soft,
   speech, step, t, takeoverPanel,
 } from "../kit.mjs";
 
@@ -21,7 +21,7 @@ export async function show(page) {
       await parseAll(found.rows.flatMap((/** @type {TimelineRow} */ row) => [row.text, ...answers(row)].map((content) => ({ content }))));
       return found;
     },
-    isBad: ({ state }) => state === "failed",
+    isBad: ({ state }) => ["failed", "undelivered"].includes(state),
     columns: [["column.message", (row) => entry(page, row, found.conversation, opened, table.refresh), "text"]],
   });
   await table.restart();
@@ -56,7 +56,7 @@ function entry(page, row, conversation, opened, refresh) {
       element("span", {}, conversation && row.user_id ? link(formatAddress("person", `${conversation.channel}/${row.user_id}`), name) : name, " ", row.at && ago(row.at)),
       element("span", {}, pill(row.state), " ", ...messageActions(page, row, refresh))),
     row.kind === "sent" ? null : element("article.turn.human", {}, row.text ? speech(row.text) : t("messages.no-text"), files(page, row.files)),
-    row.reason && problem(t(`reason.${row.reason}`, {}, row.reason)),
+    ...reasonOf(row),
     ...answers(row).map((text) => element("article.turn.ai", {}, speech(text))),
     files(page, sent),
     row.kind === "refused" ? null : why(row, conversation, opened),
@@ -73,7 +73,7 @@ function why(row, conversation, opened) {
   const seen = answers(row);
   const decision = row.admitted && t(`admitted.${row.admitted}`);
   const seconds = run?.ended_at && (Date.parse(run.ended_at) - Date.parse(run.created_at)) / 1000;
-  const used = row.usage.map((one) => t("timeline.used", { ...one, count: one.calls, cost: one.cost_usd.toFixed(4) }));
+  const used = row.usage.filter((one) => one.calls).map((one) => t("timeline.used", { ...one, count: one.calls, cost: one.cost_usd.toFixed(4) }));
   const results = new Map(row.messages.map((one) => [one.tool_call_id, one]));
   const box = element("details.step", { open: opened.has(row.id) },
     element("summary.soft", {}, [t("timeline.why"), decision, seconds && duration(seconds), used[0]].filter(Boolean).join(" · ")));
@@ -85,7 +85,8 @@ function why(row, conversation, opened) {
       ...used.map((one) => [t("source.model"), one]),
     ]).filter(([, value]) => value)),
     ...row.messages.filter((one) => one.type === "ai").flatMap((one) => [
-      element("p.plain", {}, element("span.soft", {}, `${one.model} ${one.input_tokens ?? "?"} (${one.cached_tokens ?? 0}) → ${one.output_tokens ?? "?"} `), seen.includes(one.content) ? "" : one.content),
+      one.model && soft(`${one.model}: ${one.input_tokens ?? "?"} → ${one.output_tokens ?? "?"}`),
+      seen.includes(one.content) ? "" : element("p.plain", {}, one.content),
       ...one.tool_calls.map((call) => step(call, results.get(call.id), null, row.state === "running")),
     ]),
     run && !row.is_in_thread ? element("p.soft", {}, t("timeline.gone")) : "",

@@ -1,4 +1,4 @@
-// What the bot sends: on its way, failed, uncertain, delivered, discarded. One, or all that match, are sent again or discarded.
+// What the bot sends. One delivery, or all that match, are sent again or discarded.
 
 import {
   act, ago, ask, button, channelFilter, createTable, element, filterBar, head, language, named, pill, place, post,

@@ -32,6 +32,7 @@ export async function show(page) {
   page.onLive(["messages", "deliveries", "access"], count);
   page.onLive(["channels"], () => Promise.all([look(), connect()]));
   page.every(FINDINGS_MS, look);
+  page.every(5000, count); // A count may be 2 s old.
   const spans = SPANS.map((one, at) => /** @type {[string, string]} */ ([at ? one : "", t(`overview.${one}`)]));
   return [
     element("h2", {}, t("nav.overview")), findings.element, waiting.element,
@@ -76,18 +77,20 @@ function numbers() {
   /** @param {string} key @param {string} href @param {(found: any) => number} count */
   const number = (key, href, count, kind = "bad") => {
     const [strong, more] = [element("strong"), element("span.soft")];
-    const card = element("a.card.number", { href }, strong, t(`overview.${key}`), more);
+    const card = element("a.card.number", { href: `#${href}` }, strong, t(`overview.${key}`), more);
     return { card, update: (/** @type {any} */ found) => {
       strong.textContent = count(found).toLocaleString(language());
       card.className = `card number ${count(found) ? kind : ""}`;
-      if (key === "failed") more.textContent = ` · ${t(`overview.${found.span}`)}`;
+      if (["failed", "refused"].includes(key)) more.textContent = ` · ${t(`overview.${found.span}`)}`;
     } };
   };
   const made = [
-    number("failed", formatAddress("messages", "", { state: "failed" }), ({ total }) => total.errors),
-    number("undelivered", formatAddress("deliveries", "", { state: "failed" }), ({ now }) => now.failed),
-    number("uncertain", formatAddress("deliveries", "", { state: "uncertain" }), ({ now }) => now.uncertain),
-    number("people", "#people", ({ now }) => now.people, ""),
+    number("failed", "messages?state=failed", ({ total }) => total.errors),
+    number("undelivered", "deliveries?state=failed", ({ now }) => now.failed),
+    number("uncertain", "deliveries?state=uncertain", ({ now }) => now.uncertain),
+    number("waiting", "messages?state=waiting", ({ now }) => now.waiting, ""),
+    number("refused", "messages?state=refused", ({ total }) => total.refused, ""),
+    number("people", "people", ({ now }) => now.people, ""),
   ];
   return {
     element: element("div.numbers", {}, ...made.map((one) => one.card)),
