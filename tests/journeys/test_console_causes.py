@@ -136,17 +136,9 @@ async def _the_platform_refuses_the_answer(someone: Operator, platforms: Platfor
     await someone.open_overview()
     await someone.page.click("Messages", "nav")
     await someone.reads(reason, f"the agenda, {ben.chat}?")
-    for state, there, elsewhere in (
-        ("answered", BROKEN, "the agenda"),
-        ("undelivered", f"the agenda, {cat.chat}?", BROKEN),
-    ):
-        await someone.page.evaluate(f"location.hash = 'messages?state={state}'")
-        await eventually(
-            lambda: someone.page.text("main tbody"),
-            lambda shown, there=there, elsewhere=elsewhere: (
-                there in shown and elsewhere not in shown
-            ),
-        )
+    await _only_this_is_listed(someone, "answered", BROKEN, not_this="the agenda")
+    cats = f"the agenda, {cat.chat}?"
+    await _only_this_is_listed(someone, "undelivered", cats, not_this=BROKEN)
     await _open_message(someone, f"the agenda, {cat.chat}?")
     await someone.reads(reason, f"the agenda, {cat.chat}?")
     await someone.press("Send again")
@@ -155,6 +147,14 @@ async def _the_platform_refuses_the_answer(someone: Operator, platforms: Platfor
     await someone.reads("not delivered", f"the agenda, {ben.chat}?")
     await someone.press("Send again")
     await ben.expect_messages(f"Done: the agenda, {ben.chat}?")
+
+
+async def _only_this_is_listed(someone: Operator, state: str, this: str, *, not_this: str) -> None:
+    await someone.page.evaluate(f"location.hash = 'messages?state={state}'")
+    await eventually(
+        lambda: someone.page.text("main tbody"),
+        lambda shown: this in shown and not_this not in shown,
+    )
 
 
 async def _open_message(someone: Operator, words: str) -> None:
