@@ -41,7 +41,7 @@ _MODULES = (
     "gateway.commands.doctor", "gateway.commands.check", "gateway.commands.backup", "gateway.commands.token",
     "langchain_openai", "agent.models.openai_client", "anyio._backends._asyncio",
     "bots.slack.adapter", "bots.telegram.adapter", "bots.feishu.adapter", "bots.feishu.webhook",
-    "store.postgres.engine", "httpcore", "tests.fakes.graphs",
+    "store.postgres.engine", "httpcore", "tests.fakes.graphs", "mcp.server.fastmcp", "uvicorn",
 )  # fmt: skip
 _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
 """The environment of the fork server. A process that needs another Python is started normally."""
@@ -57,6 +57,9 @@ _SET_AFTER_FORK = (
 
 _SECRETS = ("_KEY", "_SECRET", "_TOKEN")
 """Ends of further ones, which hold secrets."""
+
+_ADDED_BY_SHELLS = ("PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE")
+"""Variables that a shell adds, and the Python that asks (tests/fork_client.py)."""
 
 Files = tuple[int, int, int]
 """File descriptors of standard input, output and error."""
@@ -227,16 +230,23 @@ class _ForkServer:
     Args:
         environment: What it is started with, besides what each has.
         arguments: What `main` is called with.
+
+    Attributes:
+        address: Where programs ask, whoever started them: a name of the kernel's, in hexadecimal.
     """
 
     def __init__(self, environment: Mapping[str, str], *arguments: str) -> None:
         self._owner = os.getpid()
         self._socket, other = _socketpair()
-        with other:
+        with other, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(b"")
+            listener.listen()
+            self.address = listener.getsockname().hex()
+            descriptors = [other.fileno(), listener.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(other.fileno()), *arguments],
+                [sys.executable, __file__, *map(str, descriptors), *arguments],
                 env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **_OWN, **environment},
-                pass_fds=[other.fileno()],
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
@@ -287,6 +297,16 @@ def fork_parley(
     return _server_for(environment).start(request, files)
 
 
+def forked_program(module: str, *arguments: str) -> list[str]:
+    """Return a command that is `python -m MODULE ARGUMENTS`, forked in whatever environment it is started.
+
+    `gateway` is started if its environment cannot be forked. What was forked is killed with the command.
+    """
+    report = str(report_file()) if is_test_suite() else ""
+    asked = [_server_for({}).address, report, module]
+    return [sys.executable, "-IS", str(ROOT / "tests" / "fork_client.py"), *asked, *arguments]
+
+
 def _server_for(environment: Mapping[str, str]) -> _ForkServer:
     early = {name: value for name, value in environment.items() if name in _BEFORE_IMPORTS}
     key = frozenset(early.items())
@@ -312,39 +332,91 @@ class _Request:
     report: str
     """The file for calls that block the event loop; empty = they are not recorded."""
 
+    def is_forked_for_client(self) -> bool:
+        """Leave out variables of shells. Return whether what is forked behaves like what the client would start."""
+        for name in _ADDED_BY_SHELLS:
+            self.environment.pop(name, None)
+        return self.module != "gateway" or can_fork(self.environment)
 
-def _serve(connection: socket.socket) -> _Request | None:
-    """Fork for each request; returns it in the process that was forked, and None in the server at the end."""
-    children: dict[int, socket.socket] = {}
-    wakeup, signaled = socket.socketpair()
-    for end in (wakeup, signaled):
-        end.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
-    signal.set_wakeup_fd(signaled.fileno())
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        selector.register(wakeup, selectors.EVENT_READ)
-        while True:
-            ready = [key.fileobj for key, _ in selector.select()]
-            if wakeup in ready:
-                wakeup.recv(4096)
-                _report_ended(children)
-            if connection not in ready:
-                continue
-            message, files, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 4)
-            if not message:
-                return None
-            status = socket.socket(fileno=files.pop())
-            pid = os.fork()
-            if pid == 0:
-                inherited = (connection, wakeup, signaled, status, *children.values())
-                _take_files(files, inherited)
-                return _Request(**json.loads(message))
-            children[pid] = status
+
+class _Forks:
+    """Forks for each request.
+
+    Args:
+        connection: The requests of the tests; the server ends with it.
+        listener: Where programs connect that anybody started. What is forked for one is killed when it is gone.
+    """
+
+    def __init__(self, connection: socket.socket, listener: socket.socket) -> None:
+        self._connection = connection
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, socket.socket] = {}
+        self._clients: dict[socket.socket, int] = {}
+        self._wakeup, self._signaled = socket.socketpair()
+        self._is_open = True
+
+    def serve(self) -> _Request | None:
+        """Return a request in the process that was forked for it, and None in the server at the end."""
+        for end in (self._wakeup, self._signaled):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
+        signal.set_wakeup_fd(self._signaled.fileno())
+        for one in (self._connection, self._listener, self._wakeup):
+            self._selector.register(one, selectors.EVENT_READ)
+        while self._is_open:
+            ready = [key.fileobj for key, _ in self._selector.select()]
+            if self._wakeup in ready:
+                self._wakeup.recv(4096)
+                _report_ended(self._children)
+            if self._listener in ready:
+                client, _ = self._listener.accept()
+                self._clients[client] = 0
+                self._selector.register(client, selectors.EVENT_READ)
+            for asking in [one for one in (self._connection, *self._clients) if one in ready]:
+                if (request := self._answer(asking)) is not None:
+                    return request
+        return None
+
+    def _answer(self, asking: socket.socket) -> _Request | None:
+        """Fork, or end what was forked for a client that is gone. Return the request in the process that was forked."""
+        message, files, _, _ = socket.recv_fds(asking, MAX_REQUEST_BYTES, 4)
+        if message:
+            request = _Request(**json.loads(message))
+            return request if self._fork(asking, request, files) else None
+        if asking is self._connection:
+            self._is_open = False
+        else:
+            self._kill_for(asking)
+        return None
+
+    def _fork(self, asking: socket.socket, request: _Request, files: list[int]) -> bool:
+        """Return whether this is the process that was forked."""
+        is_client = asking in self._clients
+        if is_client and not request.is_forked_for_client():
             _close_files(files)
-            with suppress(BrokenPipeError):  # who asked has ended
-                status.send(str(pid).encode())
+            return False
+        status = socket.socket(fileno=files.pop())
+        pid = os.fork()
+        if pid == 0:
+            ours = (self._connection, self._listener, self._wakeup, self._signaled, status)
+            _take_files(files, (*ours, *self._clients, *self._children.values()))
+            self._selector.close()
+            return True
+        self._children[pid] = status
+        if is_client:
+            self._clients[asking] = pid
+        _close_files(files)
+        with suppress(BrokenPipeError):  # who asked has ended
+            status.send(str(pid).encode())
+        return False
+
+    def _kill_for(self, client: socket.socket) -> None:
+        self._selector.unregister(client)
+        client.close()
+        if (pid := self._clients.pop(client)) in self._children:
+            os.kill(pid, signal.SIGKILL)
 
 
 def _take_files(files: list[int], inherited: Iterable[socket.socket]) -> None:
@@ -467,10 +539,10 @@ def _rehearse() -> None:
 
 
 def main() -> None:
-    """Serve the socket that the first argument names."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    """Serve the socket that the first argument names, and the clients of the second one."""
+    connection, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     _import_modules()
-    request = _serve(connection)
+    request = _Forks(connection, listener).serve()
     if request is not None:
         _become(request)
 

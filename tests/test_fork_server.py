@@ -16,6 +16,7 @@ from tests.fork_server import (
     ParleyProcess,
     can_fork,
     fork_parley,
+    forked_program,
     run_parley,
     start_parley,
 )
@@ -116,3 +117,32 @@ async def test_another_python_is_started_and_not_forked(tmp_path: Path) -> None:
         assert not isinstance(process, ParleyProcess)
         await eventually(lambda: process.returncode == 0)
         await process.wait()
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("nonsense",)], ids=" ".join)
+@pytest.mark.parametrize("more", [{}, {"PYTHONDEVMODE": "0"}], ids=["forked", "started"])
+def test_a_program_that_is_forked_says_the_same(
+    tmp_path: Path, arguments: tuple[str, ...], more: dict[str, str]
+) -> None:
+    own = environment(tmp_path, **more)
+    done = [
+        subprocess.run(command, capture_output=True, cwd=tmp_path, env=own, check=False)
+        for command in (forked_program("gateway", *arguments), [*PROGRAM, *arguments])
+    ]
+    said = [(one.returncode, one.stdout, one.stderr) for one in done]
+    assert said[0] == said[1]
+
+
+def test_what_is_forked_for_a_program_and_the_program_end_together(tmp_path: Path) -> None:
+    (tmp_path / "pid_of_this_test.py").write_text(
+        "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n"
+    )
+    own = environment(tmp_path, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}")
+    command = forked_program("pid_of_this_test")
+    for kill_program in (True, False):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=own, text=True) as program:
+            assert program.stdout is not None
+            pid = int(program.stdout.readline())
+            os.kill(program.pid if kill_program else pid, signal.SIGKILL)
+            assert program.wait() == -signal.SIGKILL
+            assert program.stdout.read() == ""  # until nobody has it open, so both are gone

@@ -29,12 +29,14 @@ from tests.agent.agent_harness import open_agent
 from tests.agent.plain_agent import THREAD
 from tests.eventually import eventually
 from tests.fakes.mcp_server import PIXEL
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
-STDIO = {"command": sys.executable, "args": ["-P", SERVER, "stdio"]}
+STARTED = {"command": sys.executable, "args": ["-P", SERVER, "stdio"]}
+"""A server whose process is the one that the agent starts: it ends with it at once."""
 FEW_VARIABLES = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "pid"}
 
 
@@ -131,7 +133,7 @@ def is_alive(pid: int) -> bool:
 
 async def test_each_thread_has_its_own_isolated_process(tmp_path: Path) -> None:
     env = {"GIVEN": "$TOKEN", "EMPTY": "$UNSET"}
-    file = written(tmp_path, {"fake": {**STDIO, "env": env}})
+    file = written(tmp_path, {"fake": {**stdio_server("mcp_server", "stdio"), "env": env}})
     script = ScriptedChatModel.playing(
         ModelReply(calls=(call("fake_remember", text="a"), call("fake_environment"))),
         "one",
@@ -167,7 +169,7 @@ def told(messages: list[Any]) -> list[str]:
 async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     limits: dict[str, object] = {}
-    async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
+    async with mcp(tmp_path, {"fake": STARTED}, limits) as servers:
         tools = await tools_of(servers)
         async with anyio.create_task_group() as run:
             run.start_soon(answer_of_wait, tools, marker)
@@ -211,7 +213,7 @@ async def test_stderr_is_logged_without_secrets(
 
 async def test_idle_processes_end(tmp_path: Path) -> None:
     limits: dict[str, object] = {"max_sessions": 1, "idle_seconds": 0.5}
-    async with mcp(tmp_path, {"fake": STDIO}, limits) as servers:
+    async with mcp(tmp_path, {"fake": stdio_server("mcp_server", "stdio")}, limits) as servers:
         tools = await tools_of(servers)
         for thread in ("t1", "t2"):
             (found,) = await asked(tools, call("fake_remember", text=thread), thread=thread)

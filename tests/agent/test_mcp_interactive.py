@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from html import escape
@@ -19,10 +18,11 @@ from tests.agent.test_mcp import call, named, tools_of, written
 from tests.eventually import eventually
 from tests.fakes.mcp_interactive import INSTRUCTIONS, REPORT
 from tests.fakes.mcp_many import many_tools
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
+from tests.fork_server import forked_program
 
-SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_interactive.py")
 TRANSPORTS = ["stdio", "http"]
 
 
@@ -30,9 +30,9 @@ TRANSPORTS = ["stdio", "http"]
 def entry(transport: str, log: Path) -> Iterator[dict[str, Any]]:
     """Yield the configuration of a server; the one over HTTP runs until the exit."""
     if transport == "stdio":
-        yield {"command": sys.executable, "args": ["-P", SERVER, "stdio"], "env": {"LOG": str(log)}}
+        yield {**stdio_server("mcp_interactive", "stdio"), "env": {"LOG": str(log)}}
         return
-    command = [sys.executable, "-P", SERVER, "http"]
+    command = forked_program("tests.fakes.mcp_interactive", "http")
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={"LOG": str(log)}
     ) as process:

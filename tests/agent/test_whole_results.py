@@ -11,7 +11,8 @@ from agent.paths import OUTPUTS, WORKSPACE
 from agent.saved_texts import RESULTS
 from tests.agent.agent_harness import AgentHarness, open_agent
 from tests.agent.test_acp import entry
-from tests.agent.test_mcp import STDIO, written
+from tests.agent.test_mcp import written
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import ModelReply, ToolCall
 from tests.fakes.scripted import ScriptedChatModel
 from tests.fakes.web import web_server
@@ -101,7 +102,7 @@ async def test_grep_finds_text_in_large_files_and_long_lines(tmp_path: Path) -> 
 
 async def test_mcp(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing()
-    file = written(tmp_path, {"far": STDIO})
+    file = written(tmp_path, {"far": stdio_server("mcp_server", "stdio")})
     async with open_agent(tmp_path, model, NO_BASH, extensions=file) as home:
         first = await shown(home, model, "far_haystack", half=HALF, needle=NEEDLE)
         await assert_found_by_reading_on(home, model, first)

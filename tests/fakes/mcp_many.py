@@ -1,16 +1,17 @@
 """An MCP server over stdio with many tools whose schemas are as long as real ones: `mcp_many.py COUNT`."""
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 from mcp.server.fastmcp import FastMCP
 from pydantic import Field
 
+from tests.fakes.mcp_stdio import stdio_server
+
 
 def many_tools(count: int) -> dict[str, object]:
     """Return the configuration of a server with so many tools."""
-    return {"command": sys.executable, "args": ["-P", str(Path(__file__)), str(count)]}
+    return stdio_server("mcp_many", str(count))
 
 
 def _build(count: int) -> FastMCP[Any]:

@@ -22,8 +22,9 @@ SERVERS: dict[str, Any] = {
     "dead": DIES,
     "absent": {"command": "no-such-program"},
     "off": {"command": "no-such-program", "enabled": False},
-    "office": many_tools(2),
 }
+"""Those that do not work."""
+
 TOOLS = "2 tools: office_update_invoice_0, office_update_invoice_1"
 
 
@@ -33,7 +34,7 @@ def configured(folder: Path, servers: dict[str, Any]) -> None:
 
 
 def test_check_shows_every_server(tmp_path: Path) -> None:
-    configured(tmp_path, SERVERS)
+    configured(tmp_path, SERVERS | {"office": many_tools(2)})
     code, out, errors = parley(tmp_path, "check")
     assert code == 1
     assert TOOLS in out
@@ -54,14 +55,14 @@ def test_check_shows_every_server(tmp_path: Path) -> None:
 
 
 def test_check_is_well_with_a_server_that_works(tmp_path: Path) -> None:
-    configured(tmp_path, {"office": SERVERS["office"]})
+    configured(tmp_path, {"office": many_tools(2)})
     code, out, errors = parley(tmp_path, "check")
     assert (code, errors) == (0, "")
     assert TOOLS in out
 
 
 async def test_doctor_shows_every_server(tmp_path: Path) -> None:
-    configured(tmp_path, SERVERS)
+    configured(tmp_path, SERVERS | {"office": many_tools(2)})
     config = load_config(str(tmp_path / "config.yaml"), environment(tmp_path))
     report = await run_checks(config, ask_models=False)
     found = {one.subject: one for one in report.areas[MCP]}

@@ -1,22 +1,24 @@
 """Tools over REST: who provides them and what they cost, and calls of MCP servers' tools."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.eventually import eventually
+from tests.fakes.mcp_many import many_tools
+from tests.fakes.mcp_stdio import stdio_server
 from tests.gateway.composed import ComposedService, composed
 
-FAKES = Path(__file__).parents[1] / "fakes"
 CONFIG = """
 models: [{name: m, use: "agent.models.demo:DemoChatModel", model: demo}]
 tools: [{name: web_search, group: net, use: "agent.tools.web:ddgs_search"}]
 """
-HOTEL = {"command": sys.executable, "args": ["-P", str(FAKES / "mcp_interactive.py"), "stdio"]}
-MANY = {"command": sys.executable, "args": ["-P", str(FAKES / "mcp_many.py"), "60"]}
+
+
+def hotel() -> dict[str, object]:
+    return stdio_server("mcp_interactive", "stdio")
 
 
 @asynccontextmanager
@@ -39,7 +41,7 @@ async def call(service: ComposedService, tool: str, **arguments: object) -> Any:
 
 
 async def test_each_tool_shows_who_provides_it_and_what_it_costs(tmp_path: Path) -> None:
-    async with with_servers(tmp_path, hotel=HOTEL) as service:
+    async with with_servers(tmp_path, hotel=hotel()) as service:
         found = await tools(service)
         assert (found["hotel_book"]["source"], found["hotel_book"]["server"]) == ("mcp", "hotel")
         assert (found["web_search"]["source"], found["web_search"]["group"]) == ("web", "net")
@@ -49,7 +51,7 @@ async def test_each_tool_shows_who_provides_it_and_what_it_costs(tmp_path: Path)
 
 
 async def test_too_many_tools_are_deferred(tmp_path: Path) -> None:
-    async with with_servers(tmp_path, many=MANY) as service:
+    async with with_servers(tmp_path, many=many_tools(60)) as service:
         found = await tools(service)
         deferred = [name for name, one in found.items() if one["deferred"]]
         assert len(deferred) >= 60
@@ -58,7 +60,7 @@ async def test_too_many_tools_are_deferred(tmp_path: Path) -> None:
 
 
 async def test_a_tool_is_called_without_a_conversation(tmp_path: Path) -> None:
-    async with with_servers(tmp_path, hotel=HOTEL) as service:
+    async with with_servers(tmp_path, hotel=hotel()) as service:
         linked = await call(service, "hotel_link")
         assert (linked["is_error"], "REPORT" in linked["text"].upper()) == (False, True)
         # It asks a person, and there is none.
@@ -75,7 +77,7 @@ async def test_a_tool_is_called_without_a_conversation(tmp_path: Path) -> None:
 async def test_one_server_is_added_changed_and_removed(tmp_path: Path) -> None:
     async with with_servers(tmp_path) as service:
         path = "/api/mcp/config/hotel"
-        made = await service.client.put(path, json={**HOTEL, "env": {"KEY": "hush-hush"}})
+        made = await service.client.put(path, json={**hotel(), "env": {"KEY": "hush-hush"}})
         assert made.status_code == 400  # Python is not among the commands that the API may start.
         web = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"X-Key": "hush-hush"}}
         made = await service.client.put(path, json=web)

@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import sys
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.console_views import sign_in, sign_in_as_admin
 from tests.journeys.service import Service, serving, with_model
@@ -20,7 +20,6 @@ pytestmark = needs_chromium
 MARKUP = '<img src=x onerror="document.title = 1"><script>document.title = 2</script>'
 HOSTILE = f"{MARKUP}\u202eeve"
 LONG = f"{HOSTILE} {'W' * 2000}"
-SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_interactive.py")
 SENTENCE = "Your credit balance is too low."
 SKILL = f"""---
 name: hostile
@@ -54,7 +53,7 @@ async def console(
         config["guardrails"] = {"enabled": True, "provider": denied}
         broken = {"type": "http", "url": "http://127.0.0.1:1/mcp", "description": LONG}
         servers = {
-            "hotel": {"command": sys.executable, "args": ["-P", SERVER, "stdio"]},
+            "hotel": stdio_server("mcp_interactive", "stdio"),
             HOSTILE[:60]: {**broken, "headers": {"X-Key": "hush-hush"}},
         }
         extensions = json.dumps({"mcpServers": servers})

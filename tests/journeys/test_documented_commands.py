@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shlex
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 
 from gateway.playground.telegram.server import TelegramServer
 from tests.eventually import eventually
-from tests.fork_program import forking_program
+from tests.fork_server import forked_program
 from tests.journeys.service import ROOT, Service, serving
 from tests.journeys.test_strangers import code_of
 from tests.people.platforms import PlatformServers
@@ -83,6 +84,9 @@ class Reader:
     def prepare(self) -> None:
         """Restore the folders to their state in a checkout."""
         self.program.parent.mkdir(parents=True)
+        forked = shlex.join(forked_program("gateway"))
+        self.program.write_text(f'#!/bin/sh\nexec {forked} "$@"\n')
+        self.program.chmod(0o755)
         (self.folder / ".parley").symlink_to(self.service.home)
         self.typed.write_text("write a file notes.txt saying buy milk\n")
 
@@ -173,11 +177,10 @@ async def test_documented_commands_work(tmp_path: Path) -> None:
         ):
             reader = Reader(service, platforms.telegram, client)
             reader.prepare()
-            with forking_program(reader.program):
-                await reader.type(
-                    [".venv/bin/parley chat"], []
-                )  # This is how the first tutorial begins.
-                for page in PAGES:
-                    exports: list[str] = []
-                    for block in blocks(page):
-                        await reader.type(block, exports)
+            await reader.type(
+                [".venv/bin/parley chat"], []
+            )  # This is how the first tutorial begins.
+            for page in PAGES:
+                exports: list[str] = []
+                for block in blocks(page):
+                    await reader.type(block, exports)

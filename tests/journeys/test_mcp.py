@@ -1,20 +1,19 @@
 """MCP servers in chats: a server asks people, shows its progress and is stopped, on all three platforms."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 
 from tests.eventually import eventually
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest, ToolCall
 from tests.journeys.service import serving, with_model
 from tests.people.chat_user import ChatUser
 from tests.people.platforms import PlatformServers
 
 NOTE = "/mnt/user-data/workspace/note.txt"
-SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_interactive.py")
 
 
 def answer(request: ModelRequest) -> ModelReply:
@@ -36,7 +35,7 @@ def answer(request: ModelRequest) -> ModelReply:
 
 async def test_a_server_asks_people_and_is_stopped_in_every_place(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    server = {"command": sys.executable, "args": ["-P", SERVER, "stdio"], "env": {"LOG": str(log)}}
+    server = {**stdio_server("mcp_interactive", "stdio"), "env": {"LOG": str(log)}}
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config: dict[str, Any] = {**with_model(model.base_url), "channels": platforms.channels}
         config["guardrails"] = {"enabled": True, "ask": ["write_file"]}

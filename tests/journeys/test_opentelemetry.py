@@ -2,7 +2,6 @@
 
 import json
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import FakeModelServer, ModelReply, ToolCall
 from tests.fakes.otlp_collector import OtlpCollector, ReceivedSpan, otlp_collector
 from tests.journeys.service import Service, serving, with_model
 from tests.people.platforms import PlatformServers
 
-MCP_SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
 SECRET = "the words of a person"
 
 
@@ -149,7 +148,7 @@ async def test_a_message_that_a_kill_interrupted_is_still_one_trace(tmp_path: Pa
 
 async def test_runs_of_the_api_continue_the_traces_of_their_clients(tmp_path: Path) -> None:
     trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-    server = {"command": sys.executable, "args": ["-P", str(MCP_SERVER), "stdio"]}
+    server = stdio_server("mcp_server", "stdio")
     (tmp_path / "extensions.json").write_text(json.dumps({"mcpServers": {"fake": server}}))
     async with FakeModelServer() as model, otlp_collector() as collector:
         captured = exporting(
