@@ -1,11 +1,12 @@
 """A program whose process is forked: `python -IS fork_client.py ADDRESS REPORT MODULE ARGUMENTS...`.
 
-It has the files, environment, folder and exit code of `python -m MODULE ARGUMENTS`: see tests/fork_server.py. Imports
-nothing of ours, so that it takes milliseconds.
+It has the files, environment, folder and exit code of `python -m MODULE ARGUMENTS`, and passes SIGTERM on: see
+tests/fork_server.py. Imports nothing of ours, so that it takes milliseconds.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -25,10 +26,13 @@ def main() -> None:
     status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         socket.send_fds(server, [json.dumps(asked).encode()], [0, 1, 2, theirs.fileno()])
-    if not status.recv(16):
+    pid = int(status.recv(16) or 0)
+    if not pid:
         os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])  # noqa: S606
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(pid, number))
     code = int(status.recv(16))
     if code < 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)
 

@@ -1,7 +1,6 @@
 """The playground in a real browser: the platforms are simulated, the adapters and the service are real."""
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from subprocess import STDOUT
@@ -14,6 +13,7 @@ import yaml
 from tests.browser import BrowserPage, needs_chromium, open_browser
 from tests.eventually import eventually
 from tests.fakes.model import FakeModelServer, ModelReply
+from tests.fork_server import forked_program
 from tests.journeys.playground import (
     START_WITHIN_S,
     RunningPlayground,
@@ -393,7 +393,7 @@ def _has_outcome(begin: str, outcomes: list[str]) -> bool:
 
 
 async def test_a_killed_playground_leaves_no_service_running(tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "gateway", "playground")
+    command = forked_program("gateway", "playground")
     process = await anyio.open_process(
         command, env=environment(tmp_path), cwd=tmp_path, stderr=STDOUT
     )
