@@ -1,7 +1,7 @@
 """Joins several middleware into one, so that LangChain wraps each call once instead of once per middleware."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
@@ -62,7 +62,7 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
     async def awrap_model_call(self, request: ModelRequest[Any], handler: ModelHandler) -> Any:
         updates: dict[str, Any] = {}
         for hook in self._model_hooks:
-            handler = _call_hook(hook, handler, updates)
+            handler = partial(_call_hook, hook, handler, updates)
         response = await handler(request)
         return ExtendedModelResponse(response, Command(update=updates)) if updates else response
 
@@ -95,19 +95,20 @@ def join_middleware(
     return [MiddlewareChain(outermost), *extra, MiddlewareChain(inner)]
 
 
-def _call_hook(hook: ModelHook, inner: ModelHandler, updates: dict[str, Any]) -> ModelHandler:
-    """Return a handler that calls a hook around the inner handler, and adds the hook's update of the state."""
-
-    async def call(request: ModelRequest[Any]) -> ModelResponse[Any]:
-        updates.clear()  # left from an earlier call of this hook by the outer one
-        result = await hook(request, inner)
-        if isinstance(result, ModelResponse):
-            return result
-        response, update = _split_result(result)
-        updates.update(update)
-        return response
-
-    return call
+async def _call_hook(
+    hook: ModelHook,
+    inner: ModelHandler,
+    updates: dict[str, Any],
+    request: ModelRequest[Any],
+) -> ModelResponse[Any]:
+    """Call a hook around the inner handler, and add the hook's update of the state to `updates`."""
+    updates.clear()  # left from an earlier call of this hook by the outer one
+    result = await hook(request, inner)
+    if isinstance(result, ModelResponse):
+        return result
+    response, update = _split_result(result)
+    updates.update(update)
+    return response
 
 
 def _split_result(
