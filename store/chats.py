@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from anyio import to_thread
 
 from store.database import Database, Params, Row, Statement, Transaction
 from store.people import search_pattern, search_text
-from store.rows import from_row
+from store.rows import from_row, to_params
 
 # The newest message of a person in each recently used conversation; not an event of another system.
 _NEWEST = """
@@ -173,7 +173,7 @@ def _statements(chats: Sequence[KnownChat]) -> list[Statement]:
 def chat_statement(chat: KnownChat) -> Statement:
     """Return the statement that stores a chat, unless the table has a newer message."""
     search = search_text(chat.title, chat.chat)
-    return _PUT, {**asdict(chat), "is_private": int(chat.is_private), "search": search}
+    return _PUT, {**to_params(chat), "is_private": int(chat.is_private), "search": search}
 
 
 def _run_all(tx: Transaction, statements: list[Statement]) -> None:

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from store.database import Database, Params, Statement
-from store.rows import from_row
+from store.rows import from_row, to_params
 
 _ADD = """
 INSERT INTO person (id, channel, workspace, user_id, name, kind, search, messages, received_at)
@@ -80,7 +80,7 @@ class PeopleStore:
 
 def person_statement(person: KnownPerson) -> Statement:
     """Return the statement that adds messages of a person."""
-    return _ADD, {**asdict(person), "search": search_text(person.name, person.user_id)}
+    return _ADD, {**to_params(person), "search": search_text(person.name, person.user_id)}
 
 
 def search_text(*names: str) -> str:

@@ -1,4 +1,4 @@
-"""Turns rows of a SELECT into dataclasses."""
+"""Turns rows of a SELECT into dataclasses, and flat dataclasses into parameters."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -19,6 +19,17 @@ def from_row(kind: Callable[..., R], row: Row, **values: object) -> R:
     """
     columns = {name: row[name] for name in _field_names(kind) if name in row}
     return kind(**(columns | values))
+
+
+def to_params(row: object) -> dict[str, Any]:
+    """Return a dataclass's fields as parameters of a statement. Unlike `asdict`, it copies no values.
+
+    >>> from store.usage import UsageCounter
+    >>> to_params(UsageCounter(scope="person", name="ann", period="2026-01"))
+    {'scope': 'person', 'name': 'ann', 'period': '2026-01'}
+    """
+    kind = cast("Callable[..., object]", type(row))
+    return {name: getattr(row, name) for name in _field_names(kind)}
 
 
 @cache

@@ -1,13 +1,14 @@
 """What model calls used: rows, the counters of limits, and reservations of calls that have not ended."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import orjson
 
 from store.database import Database, Params, Transaction
 from store.errors import StoreError
+from store.rows import to_params
 
 UsageScope = Literal["person", "room", "agent", "service"]
 
@@ -332,7 +333,7 @@ def add_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
 def _reserve(tx: Transaction, limit: UsageLimit, row: UsageRow) -> bool:
     """Reserve in one counter. Return whether its user is to be warned."""
     params: Params = {
-        **asdict(limit.counter),
+        **to_params(limit.counter),
         "max_tokens": limit.max_tokens,
         "max_nano_usd": limit.max_nano_usd,
         "tokens": row.tokens,
@@ -373,9 +374,5 @@ def _write(
             change["reserved_nano_usd"] += reserved.cost_nano_usd
             change["tokens"] += used.tokens
             change["nano_usd"] += used.cost_nano_usd
-    tx.run_all([(_SETTLE, {**asdict(one), **changes[one]}) for one in sorted(changes)])
-    tx.run_all([(_ADD, _params(row)) for row in add_rows(rows)])
-
-
-def _params(row: UsageRow) -> Params:
-    return {field.name: getattr(row, field.name) for field in fields(UsageRow)}
+    tx.run_all([(_SETTLE, {**to_params(one), **changes[one]}) for one in sorted(changes)])
+    tx.run_all([(_ADD, to_params(row)) for row in add_rows(rows)])
