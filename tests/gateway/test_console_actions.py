@@ -17,13 +17,13 @@ from store.api_tokens import TokenScope
 from store.conversations import ConversationKey
 from tests.agent.test_skill_installer import version
 from tests.eventually import eventually
+from tests.fakes.mcp_stdio import stdio_server
 from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 from tests.gateway.composed import ComposedService
 from tests.gateway.test_configuration_routes import edited
 from tests.gateway.test_delivery_routes import failed_rows
 from tests.gateway.test_sessions import browser, sign_in
 from tests.gateway.test_skills_routes import sent
-from tests.gateway.test_tools_routes import HOTEL
 from tests.journeys.service import with_model
 
 JS = Path(__file__).parent / "js"
@@ -402,7 +402,7 @@ async def test_each_action_is_described_needs_its_scope_and_is_audited(tmp_path:
                 "telegram": {"enabled": True, "bot_token": "1:x", "base_url": f"{NOWHERE}/bot"},
             },
         }
-        servers = {"mcpServers": {"hotel": HOTEL}}
+        servers = {"mcpServers": {"hotel": stdio_server("mcp_interactive", "stdio")}}
         (tmp_path / "extensions_config.json").write_text(json.dumps(servers))
         async with edited(tmp_path, json.dumps(config)) as (service, _):
             described = service.app.openapi()["paths"]
