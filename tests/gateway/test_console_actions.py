@@ -191,6 +191,12 @@ async def refused_message(stage: Stage) -> Request:
     return {"url": f"/api/messages/refused/{row['id'].removeprefix('r')}/let-in"}
 
 
+async def answerable_message(stage: Stage) -> Request:
+    let_in = (await refused_message(stage))["url"]
+    await stage.make("POST", let_in)
+    return {"url": let_in.replace("/let-in", "/answer")}
+
+
 async def waiting_broadcast(stage: Stage) -> Request:
     key = f"b{stage.number()}"
     await stage.make("POST", "/api/channels/broadcast", json={"text": "x", "key": key})
@@ -296,6 +302,7 @@ ACTIONS = {
     "POST /api/messages/{row_id}/stop": Action("operator", running_message),
     "POST /api/messages/{row_id}/repeat": Action("operator", answered_message),
     "POST /api/messages/refused/{row_id}/let-in": Action("operator", refused_message),
+    "POST /api/messages/refused/{row_id}/answer": Action("operator", answerable_message),
     "POST /api/conversations/{thread_id}/takeover": Action("operator", in_conversation("takeover")),
     "POST /api/conversations/{thread_id}/takeover/messages": Action(
         "operator", in_conversation("takeover/messages", json={"text": "Ann here"})

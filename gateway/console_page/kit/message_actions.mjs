@@ -15,8 +15,9 @@ export const reasonOf = (row) =>
 /** @type {Kit["messageActions"]} */
 export function messageActions(page, row, done) {
   if (!page.may("change")) return [];
-  const send = async (/** @type {[string, unknown?]} */ ...to) => {
-    page.notify((await post(...to)).message);
+  /** @type {(url: string, body?: unknown) => Promise<void>} */
+  const send = async (url, body) => {
+    page.notify((await post(url, body)).message);
     await done();
   };
   const id = row.id.slice(1);
