@@ -121,6 +121,7 @@ class Scheduler:
         self._changed = anyio.Event()
         self._scope = anyio.CancelScope()
         self._seen = now()
+        self._batch = BATCH
         self.counts = Counter[OccurrenceOutcome]()
 
     def accept_with(self, intake: Intake) -> None:
@@ -222,13 +223,16 @@ class Scheduler:
         self._seen = began = self._now()
         await self.settle()
         due = await self._store.list_due(self._channels, now=began, limit=BATCH)
+        if len(due) < BATCH:
+            self._batch = BATCH
         if not due:
             next_at = await self._store.find_next_time(began)
             return math.inf if next_at is None else next_at
         if len(due) == BATCH:
             count = await self._store.count_due(self._channels, now=began)
-            limit = max(BATCH, math.ceil(count / SPREAD_S))
-            due = await self._store.list_due(self._channels, now=began, limit=limit)
+            # While fewer and fewer are due, the batches stay as large as the first one.
+            self._batch = max(self._batch, math.ceil(count / SPREAD_S))
+            due = await self._store.list_due(self._channels, now=began, limit=self._batch)
         limiter = anyio.CapacityLimiter(AT_ONCE)
         errors: list[Exception] = []
         async with anyio.create_task_group() as tasks:

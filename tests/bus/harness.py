@@ -194,13 +194,14 @@ async def running_bus(
     store: StoreConfig | None = None,
     graphs: frozenset[str] = frozenset(),
     voice: VoiceConfig | None = None,
+    clock: OffsetClock | None = None,
 ) -> AsyncIterator[BusHarness]:
     """Run a bus; with a `server` passed in (already running), the same one survives a restart.
 
     `wrap` puts something between the bus and its database.
     """
     platform = platform or FakePlatform()
-    clock, rest = OffsetClock(), FakeGateway()
+    clock, rest = clock or OffsetClock(), FakeGateway()
     async with (
         _served(server) as langgraph,
         _gateway(rest),

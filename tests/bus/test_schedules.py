@@ -1,11 +1,13 @@
 """Schedules of chats: each due time runs once or is told as missed, with the rights of its owner at that time."""
 
 import itertools
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from bus.buttons import parse_token
 from bus.config import ChannelPolicy, SessionConfig
@@ -17,6 +19,7 @@ from store.schedules import MissedPolicy, Occurrence, OverlapPolicy, Schedule, S
 from tests.bus.harness import OPEN, STEER, BusHarness, inbound_message, running_bus
 from tests.bus.test_button_presses import press
 from tests.eventually import eventually
+from tests.fakes.clock import OffsetClock
 from tests.fakes.langgraph import Script
 from tests.fakes.platform import ButtonPlatform
 
@@ -361,6 +364,39 @@ async def test_a_chat_has_a_limited_number(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(RowConflict):
             await plan(harness)
         await plan(harness, chat="another")
+
+
+class _SteppedClock(OffsetClock):
+    """A clock that moves only when a test moves it."""
+
+    @override
+    def __call__(self) -> float:
+        return 1_000_000.0 + self.ahead
+
+
+async def test_many_that_are_due_at_once_start_evenly_within_the_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in {"BATCH": 2, "SPREAD_S": 4.0, "TICK_S": 0.01}.items():
+        monkeypatch.setattr(f"bus.schedules.scheduler.{name}", limit)
+    async with running_bus(tmp_path, clock=_SteppedClock()) as harness:
+        planned = [await plan(harness, chat=f"c{number}") for number in range(24)]
+
+        async def found() -> list[Occurrence]:
+            each = [await occurrences(harness, schedule) for schedule in planned]
+            return list(itertools.chain.from_iterable(each))
+
+        harness.clock.ahead += HOUR
+        for second in range(4):
+            count = 6 * (second + 1)
+            await eventually(found, lambda seen, count=count: len(seen) == count)
+            harness.clock.ahead += 1.0
+        await harness.wait_for_runs(len(planned))
+        await harness.wait_until_finished()
+        seen = await found()
+        assert {one.schedule_id for one in seen} == {one.id for one in planned}
+        assert Counter(one.created_at - one.due_at for one in seen) == dict.fromkeys(range(4), 6)
+        assert len(harness.server.runs) == len(planned) == len(seen)
 
 
 async def test_its_text_is_no_command(tmp_path: Path) -> None:
