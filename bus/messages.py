@@ -214,6 +214,7 @@ class InboundMessage:
         topic_title: The name of the forum topic; "" = none, or unknown.
         answers_row: The inbox row whose question it answers by a button; 0 = a person wrote it.
         is_stopped: Whether a button stopped its turn, or the message was deleted (`is_deleted`). It is not resumed.
+        is_stopped_by_operator: Whether it was stopped in the console or over the API: the chat is told.
         edit_count: Number of edits since it was accepted. `text` is the present text.
         edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
         origin: What sent it in the sender's name: "schedule:ID" or "hook:NAME"; "" = a person.
@@ -248,6 +249,7 @@ class InboundMessage:
     original_chat: str = ""
     answers_row: int = 0
     is_stopped: bool = False
+    is_stopped_by_operator: bool = False
     is_deleted: bool = False
     edit_count: int = 0
     edited_at: float = 0.0
@@ -271,8 +273,12 @@ class InboundMessage:
     @property
     def may_be_declined(self) -> bool:
         """Whether the agent may stay silent: people may have said it to each other, or nobody wrote it."""
-        is_for_bot = self.is_private or self.is_addressed or self.answers_row
-        return bool(self.origin) or not is_for_bot
+        return bool(self.origin) or self.is_overheard
+
+    @property
+    def is_overheard(self) -> bool:
+        """Whether people may have said it to each other."""
+        return not (self.is_private or self.is_addressed or self.answers_row or self.origin)
 
     @property
     def author(self) -> Sender:

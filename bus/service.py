@@ -234,17 +234,18 @@ class Bus:
         self.channels[name].restart()
 
     async def stop_message(self, row_id: int) -> bool:
-        """Cancel the waiting or running turn of a message, at whichever node it is. Return whether there was one.
+        """Cancel the waiting or running turn of a message for an operator, at whichever node it is. Its chat is told.
 
-        Raises StoreError.
+        Returns whether there was one. Raises StoreError.
         """
-        if await self._conversations.stop_message(row_id):
+        if await self._conversations.stop_message(row_id, by_operator=True):
             return True
         answers = await self._context.calls.call_others(STOP, str(row_id), within_s=STOP_S)
         return any(answer for answer in answers.values())
 
     async def _stop_here(self, row_id: str) -> str:
-        return "stopped" if await self._conversations.stop_message(int(row_id)) else ""
+        stopped = await self._conversations.stop_message(int(row_id), by_operator=True)
+        return "stopped" if stopped else ""
 
     async def repeat_message(self, row: InboxRow, text: str | None) -> Disposition:
         """Answer a message again, with other words unless `text` is None. The answer replaces the earlier one.

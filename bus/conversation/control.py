@@ -67,6 +67,7 @@ class Control:
 
     Attributes:
         reason: Why the turn is canceled; None = it is not canceled.
+        by_operator: Whether an operator stopped it, whom its chat does not know of.
         stopped_seq: A stop includes injected messages up to this sequence number.
         steered: Messages to inject into the run, in order.
         injected: Messages that were or are being injected, by row ID, each in its latest version. The queue reads them
@@ -79,6 +80,7 @@ class Control:
 
     def __init__(self, row: InboxRow) -> None:
         self.reason: CancelReason | None = None
+        self.by_operator = False
         self.stopped_seq: float = math.inf
         self.steered: deque[QueuedMessage] = deque()
         self.injected: dict[int, QueuedMessage] = {}
@@ -106,7 +108,7 @@ class Control:
             patience_s = START_S if self._is_starting else 0.0
             self._scope.deadline = min(self._scope.deadline, anyio.current_time() + patience_s)
 
-    def stop(self, *, before: int | None = None) -> None:
+    def stop(self, *, before: int | None = None, by_operator: bool = False) -> None:
         """Cancel the turn and its injected messages, sent or not.
 
         `before`: only messages up to this sequence number are canceled.
@@ -114,6 +116,8 @@ class Control:
         known = [self._row, *(one.row for one in (*self.injected.values(), *self.steered))]
         last = max(row.seq for row in known)
         self.stopped_seq = last if before is None else min(last, before)
+        if self.reason in (None, CancelReason.EDITED):
+            self.by_operator = by_operator
         self.cancel(CancelReason.STOPPED)
 
     def edit(self, message: QueuedMessage) -> None:

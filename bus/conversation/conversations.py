@@ -23,6 +23,7 @@ from bus.conversation.steps import TurnSteps
 from bus.conversation.turn import Turn
 from bus.log_context import bind_conversation
 from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender, encode_inbound
+from bus.outbound.rows import operator_stop_rows
 from bus.platform import Clock, Disposition
 from bus.settings.sessions import InvalidSession, SessionResolver
 from bus.tracing import NO_TRACER, MessageTracer
@@ -152,13 +153,16 @@ class Conversations:
         queue, message = found
         return queue.delete(replace(message, inbound=inbound))
 
-    async def stop_message(self, row_id: int) -> bool:
-        """Cancel the running or waiting turn of a message. Return whether there was one. Raises StoreError."""
+    async def stop_message(self, row_id: int, *, by_operator: bool = False) -> bool:
+        """Cancel the running or waiting turn of a message. Return whether there was one. Raises StoreError.
+
+        `by_operator`: its chat is told, because nobody there asked for it.
+        """
         found = self._find(row_id)
         if found is None:
             return False
         # Store the stop first, so that a restart does not run the message.
-        stopped = replace(found[1].inbound, is_stopped=True)
+        stopped = replace(found[1].inbound, is_stopped=True, is_stopped_by_operator=by_operator)
         if not await self._inbox.update_body(row_id, encode_inbound(stopped)):
             return False
         found = self._find(row_id)
@@ -166,11 +170,13 @@ class Conversations:
             return False
         queue, message = found
         if queue.turn is not None and queue.is_running(row_id):
-            queue.turn.control.stop()
+            queue.turn.control.stop(by_operator=by_operator)
         else:
-            stopped = replace(message.inbound, is_stopped=True)
+            stopped = replace(message.inbound, is_stopped=True, is_stopped_by_operator=by_operator)
             queue.delete(replace(message, inbound=stopped))
-            await self._inbox.finish(row_id, [], end=TurnEnd("stopped"))
+            rows = operator_stop_rows(message.row, stopped) if by_operator else []
+            await self._inbox.finish(row_id, rows, end=TurnEnd("stopped"))
+            self._steps.notify(message.row)
         return True
 
     def leave_to_people(self, taken: Mapping[ConversationKey, float]) -> None:

@@ -31,13 +31,22 @@ FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
 
 
 def canceled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
-    """Return the answer of a canceled turn; None if people have seen nothing of it."""
-    if not seen.exist:
+    """Return the answer of a canceled turn; None if people know why there is none."""
+    control, texts = turn.control, turn.texts
+    is_due = control.by_operator and not turn.message.inbound.is_overheard
+    if not (seen.exist or is_due):
         return None
-    reason = turn.control.reason
-    text = "" if reason is CancelReason.DELETED else turn.attempt.fold.text
-    end = turn.texts.interrupted if reason is CancelReason.INTERRUPTED else turn.texts.stopped
+    text = "" if control.reason is CancelReason.DELETED else turn.attempt.fold.text
+    end = texts.stopped_by_operator if control.by_operator else texts.stopped
+    if control.reason is CancelReason.INTERRUPTED:
+        end = texts.interrupted
     return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)
+
+
+def operator_stop_reply(turn: TurnRecord) -> Reply:
+    """Return the answer of a turn whose run a client of the API canceled."""
+    text = f"{turn.attempt.fold.text}\n\n{turn.texts.stopped_by_operator}"
+    return Reply(markdown=text.strip(), stopped=True)
 
 
 def is_retryable(failure: RunFailed, reason: str = "") -> bool:

@@ -16,7 +16,12 @@ from itertools import count
 import anyio
 
 from bus.conversation.control import CancelReason, QueuedMessage
-from bus.conversation.failures import canceled_reply, failed_reply, run_error_message
+from bus.conversation.failures import (
+    canceled_reply,
+    failed_reply,
+    operator_stop_reply,
+    run_error_message,
+)
 from bus.conversation.open_questions import OpenQuestion, OpenQuestions
 from bus.conversation.record import Outcome, TurnRecord
 from bus.conversation.run_slots import RunSlots
@@ -31,6 +36,7 @@ from bus.outbound.rows import (
     LiveMessages,
     indicator_row,
     notice_key,
+    operator_stop_rows,
     repeated_edit_rows,
     reply_buttons,
     reply_rows,
@@ -329,8 +335,8 @@ class TurnSteps:
             return fold.reply(turn.texts)
         if status == "interrupted" and turn.control.is_handed_over:
             raise RunMoves
-        if fold.ended == "interrupted":
-            return Reply(markdown=f"{fold.text}\n\n{turn.texts.stopped}".strip())
+        if status == "interrupted" and not await self._waits_for_answer(turn):
+            return operator_stop_reply(turn)  # A client of the API canceled it.
         reply, messages = fold.reply(turn.texts), turn_messages(fold.values, attempt.message_id)
         if not messages or messages[-1].get("tool_calls") or reply.silent:
             # The stream contained no states, or not the interrupts that its tool calls wait for. People would see
@@ -338,6 +344,13 @@ class TurnSteps:
             fold.set_state(await self._runs.get_state(attempt.thread_id))
             reply = fold.reply(turn.texts)
         return reply
+
+    async def _waits_for_answer(self, turn: TurnRecord) -> bool:
+        """Return whether an interrupted run asks something, which a stream that broke off may have left out."""
+        attempt = turn.attempt
+        if not attempt.fold.ended:
+            attempt.fold.set_state(await self._runs.get_state(attempt.thread_id))
+        return attempt.fold.is_interrupted
 
     def error_reply(self, turn: TurnRecord, error: RunError) -> Reply:
         """Return the answer to a message whose run could not be started or followed."""
@@ -419,10 +432,19 @@ class TurnSteps:
         rows = [
             *self._indicator_rows(turn.row, outcomes),
             *rerun_offers(turn, is_discarded=True),
+            *(
+                operator_stop_rows(turn.row, turn.message.inbound)
+                if turn.control.by_operator
+                else ()
+            ),
         ]
         how: TurnOutcome = "joined" if reason is None else _outcome_of(reason)
         await self._inbox.finish(turn.row.id, rows, end=TurnEnd(how), offers=late_edit_offers(turn))
         self._delivery.notify(turn.row.key)
+
+    def notify(self, row: InboxRow) -> None:
+        """Have the stored messages of a row's conversation sent."""
+        self._delivery.notify(row.key)
 
     async def finish(self, turn: TurnRecord) -> bool:
         """Finish the row and enqueue its answer in one transaction. Return whether the answer asks for an approval."""
@@ -623,6 +645,8 @@ def _outcome(reply: Reply | None, reason: CancelReason | None) -> TurnOutcome | 
         return "silent"
     if reply.failed:
         return "failed"
+    if reply.stopped:
+        return "stopped"
     return "waiting" if reply.question.interrupts else None
 
 

@@ -108,8 +108,8 @@ class Turn(TurnRecord):
             control.cancel(CancelReason.DELETED)
         elif self.message.inbound.is_stopped:
             # The stop was stored before a restart. It includes messages that the run took, but no later ones.
-            control.stopped_seq = row.seq
-            control.cancel(CancelReason.STOPPED)
+            by_operator = self.message.inbound.is_stopped_by_operator
+            control.stop(before=row.seq, by_operator=by_operator)
         if row.state == "new" and row.run_id is not None:
             taken = await self._do.find_taken(self)
             if taken is not None:  # Another turn's run answered the message.

@@ -174,6 +174,7 @@ def answer_again(
         rewind_point=rewind_point,
         answers_row=0,
         is_stopped=False,
+        is_stopped_by_operator=False,
         is_deleted=False,
         edit_count=0,
     )

@@ -356,6 +356,8 @@ class Messages:
 
     # Instead of an answer.
     stopped: str = "⏹ Stopped."
+    stopped_by_operator: str = "⏹ An administrator stopped this answer."
+    """In the console or over the API."""
     interrupted: str = "⏹ Stopped: I am answering your newer message first."
     """A newer message ended the turn."""
     no_answer: str = "(No response from agent)"

@@ -80,6 +80,13 @@ def text_rows(
     return _rows(row, _named("reply", texts))
 
 
+def operator_stop_rows(row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
+    """Return the answer to a message that an operator stopped before its turn began; none if nobody asked the bot."""
+    if inbound.is_overheard:
+        return []
+    return text_rows(row, inbound, [inbound.reply_target.texts.stopped_by_operator])
+
+
 def text_key(key: str, index: int) -> str:
     """Return the outbox key of the n-th text of the answer that a row belongs to.
 

@@ -68,6 +68,7 @@ async def _a_running_answer_is_stopped_and_begun_with_other_words(
     await person.send("count slowly")
     await page.wait_for_text("count slowly", f"{TIMELINE} article.human")
     await page.click("Stop", TIMELINE)
+    await person.wait_for_message("An administrator stopped this answer.")
     model.answer = answer
     await page.point_at("nav")
     await eventually(lambda: page.evaluate(f"!!{_NEWEST}.querySelector('[data-state=stopped]')"))
