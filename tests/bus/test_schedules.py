@@ -1,8 +1,10 @@
 """Schedules of chats: each due time runs once or is told as missed, with the rights of its owner at that time."""
 
 import itertools
+import operator
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -386,10 +388,12 @@ async def test_many_that_are_due_at_once_start_evenly_within_the_spread(
             each = [await occurrences(harness, schedule) for schedule in planned]
             return list(itertools.chain.from_iterable(each))
 
+        async def count() -> int:
+            return len(await found())
+
         harness.clock.ahead += HOUR
         for second in range(4):
-            count = 6 * (second + 1)
-            await eventually(found, lambda seen, count=count: len(seen) == count)
+            await eventually(count, partial(operator.eq, 6 * (second + 1)))
             harness.clock.ahead += 1.0
         await harness.wait_for_runs(len(planned))
         await harness.wait_until_finished()
