@@ -292,6 +292,97 @@ async def test_a_person_asks_in_a_group_to_be_reminded_in_private(tmp_path: Path
         assert platforms.violations == []
 
 
+async def test_a_schedule_runs_with_its_owners_model_and_within_their_limit(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        base = with_model(model.base_url)
+        config = {
+            "models": [*base["models"], {**base["models"][0], "name": "own", "model": "own-1"}],
+            "channels": platforms.channels,
+            "memory": {"enabled": False},
+            "usage": {"limits": {"person": {"tokens_per_day": 30_000}}},
+        }
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            user = platforms.private_users(0)[1]
+            await user.send("/model own")
+            await eventually(user.bot_messages)
+            await user.send("hi")
+            await user.wait_for_message("You said: hi")
+            schedule = await create(service, user, prompt="call Bob", kind="every", expression="1h")
+            answered = 0
+            while (last := await _run_to_end(service, schedule))["outcome"] == "answered":
+                answered += 1
+            assert answered
+            assert (last["outcome"], last["detail"]) == ("failed", "UsageLimitReached")
+            refusal = await eventually(
+                user.bot_messages,
+                lambda texts: "allowance" in texts[-1] and "You said" not in texts[-1],
+            )
+            assert "\n" not in refusal[-1]
+            assert {request.body["model"] for request in model.requests} == {"own-1"}
+            asked, used = len(model.requests), await _totals(service)
+            assert (await _run_to_end(service, schedule))["outcome"] == "failed"
+            assert len(model.requests) == asked
+            assert await _totals(service) == used
+        assert platforms.violations == []
+
+
+async def test_the_delivery_of_an_answer_is_told_apart_from_its_run(tmp_path: Path) -> None:
+    async with PlatformServers() as platforms, FakeModelServer() as model:
+        config = {**with_model(model.base_url), "channels": platforms.channels}
+        async with serving(tmp_path, config, *PLATFORMS) as service:
+            user = platforms.private_users(0)[1]
+            await user.send("hi")
+            await user.wait_for_message("You said: hi")
+            schedule = await create(service, user, prompt="call Bob", kind="every", expression="1h")
+
+            async def expect(*deliveries: str) -> None:
+                wanted = [("answered", state) for state in deliveries]
+                await eventually(
+                    partial(occurrences, service, schedule),
+                    lambda found: [(one["outcome"], one["delivery"]) for one in found] == wanted,
+                )
+
+            telegram, busy = platforms.telegram, "Too Many Requests"
+            wait = {"retry_after": 3}
+            telegram.fail("sendMessage", status=429, description=busy, parameters=wait)
+            await _run_now(service, schedule)
+            await expect("pending")
+            await expect("delivered")
+            telegram.fail("sendMessage", drop="after")
+            await _run_now(service, schedule)
+            await expect("uncertain", "delivered")
+            refused = "Forbidden: bot was blocked by the user"
+            telegram.fail("sendMessage", times=100, status=403, description=refused)
+            await _run_now(service, schedule)
+            await expect("failed", "uncertain", "delivered")
+            async with service.client() as client:
+                listed = (await client.get("/api/schedules")).json()["schedules"]
+            # The console shows this one.
+            last = listed[0]["last"]
+            assert (last["outcome"], last["delivery"]) == ("answered", "failed")
+        assert platforms.violations == []
+
+
+async def _run_now(service: Service, schedule: dict[str, Any]) -> None:
+    async with service.client() as client:
+        answer = await client.post(f"/api/schedules/{schedule['id']}/run")
+        assert answer.status_code == 200, answer.text
+
+
+async def _run_to_end(service: Service, schedule: dict[str, Any]) -> dict[str, Any]:
+    """Run a schedule now. Return what came of it once its run has ended."""
+    await _run_now(service, schedule)
+    found = await eventually(
+        partial(occurrences, service, schedule), lambda found: found[0]["outcome"] != "queued"
+    )
+    return found[0]
+
+
+async def _totals(service: Service) -> list[dict[str, Any]]:
+    async with service.client() as client:
+        return list((await client.get("/api/usage?by=person")).json()["totals"])
+
+
 def _owners(platforms: PlatformServers) -> list[ChatUser]:
     """Return the private chats of the people who write in the groups."""
     return [
