@@ -14,7 +14,7 @@ from bus.inbound.gesture_collector import GestureCollector
 from bus.inbound.gestures import MAX_PARTS, is_incomplete
 from bus.inbound.notices import IntakeNotices
 from bus.inbound.pipeline import InboundContext, Stage
-from bus.inbound.rate_limits import SharedRateLimiter, whole_seconds
+from bus.inbound.rate_limits import SharedRateLimiter, format_wait
 from bus.messages import HOOK, ConversationKey, InboundMessage, encode_inbound
 from bus.platform import Disposition
 from store.errors import StoreUnavailable, TakenOver
@@ -89,7 +89,7 @@ class CommitStage(Stage):
     ) -> Disposition:
         """Refuse a message because its sender exceeds the rate limit."""
         texts = message.reply_target.texts
-        text = texts.rate_limited.format(seconds=whole_seconds(retry_after_s))
+        text = texts.rate_limited.format(wait=format_wait(retry_after_s, texts))
 
         def notice(key: ConversationKey) -> NewOutboxRow:
             return self._notices.refusal_notice(message, key, "fast", text, now=new.received_at)

@@ -10,6 +10,7 @@ from bus.bounded import BoundedDict
 from bus.config import BusConfig, ChannelPolicy, RateLimit
 from bus.context import BusContext
 from bus.inbound.pipeline import InboundContext
+from bus.locales import Messages
 from bus.messages import InboundMessage
 
 log = logging.getLogger(__name__)
@@ -166,10 +167,17 @@ def rate_limit_for(config: BusConfig, policy: ChannelPolicy | None) -> RateLimit
     return config.rate_limit.model_copy(update=policy.rate_limit.model_dump(exclude_none=True))
 
 
-def whole_seconds(wait_s: float) -> int:
-    """Return a wait in whole seconds, at least one.
+def format_wait(wait_s: float, texts: Messages) -> str:
+    """Return a wait in words, rounded up: seconds below two minutes, minutes below two hours, then hours.
 
-    >>> whole_seconds(0.2), whole_seconds(59.1)
-    (1, 60)
+    >>> [format_wait(wait_s, Messages()) for wait_s in (0.2, 59.1, 3592, 7200, 86_399)]
+    ['1 second', '60 seconds', '60 minutes', '2 hours', '24 hours']
     """
-    return max(1, math.ceil(wait_s))
+    seconds = max(1, math.ceil(wait_s))
+    if seconds == 1:
+        return texts.word_second
+    if seconds < 2 * 60:
+        return texts.word_seconds.format(count=seconds)
+    if seconds < 2 * 3600:
+        return texts.word_minutes.format(count=math.ceil(seconds / 60))
+    return texts.word_hours.format(count=math.ceil(seconds / 3600))

@@ -196,6 +196,10 @@ class Messages:
     word_people: str = "People"
     word_files: str = "Files"
     word_used: str = "Used"
+    word_second: str = "1 second"
+    word_seconds: str = "{count} seconds"
+    word_minutes: str = "{count} minutes"
+    word_hours: str = "{count} hours"
 
     # /why.
     why_admins_only: str = "Only admins can use this command."
@@ -230,7 +234,7 @@ class Messages:
     )
     rate_limited: str = (
         "You are sending messages too fast, so I did not accept this one. "
-        "Please send it again in {seconds} seconds."
+        "Please send it again in {wait}."
     )
     refused_more: str = (
         "I did not accept {count} more of your messages. Please send them again later."

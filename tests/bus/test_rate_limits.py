@@ -15,7 +15,9 @@ from tests.eventually import eventually
 
 THREE = RateLimit(messages=3, per_seconds=60)
 CONFIG = BusConfig(drain_s=0.1, rate_limit=THREE)
-TOLD = "You are sending messages too fast, so I did not accept this one. Please send it again in {} seconds."
+TOLD = (
+    "You are sending messages too fast, so I did not accept this one. Please send it again in {}."
+)
 ADMIN = ChannelPolicy(dm_policy="open", admin_users=["u"])
 
 
@@ -25,7 +27,7 @@ async def test_people_over_the_rate_limit_are_told_in_each_chat_when_to_write_ag
     async with running_bus(tmp_path, config=CONFIG, policy=ADMIN) as harness:
         reasons = [await harness.send(f"m{i}", chat=f"c{i}") for i in range(5)]
         assert reasons == [Disposition.ACCEPTED] * 3 + [Disposition.RATE_LIMITED] * 2
-        await harness.expect_replies(*["Hello you"] * 3, *[TOLD.format(60)] * 2)
+        await harness.expect_replies(*["Hello you"] * 3, *[TOLD.format("60 seconds")] * 2)
         # Other people and commands are not delayed.
         assert await harness.send("hi", user="v") is Disposition.ACCEPTED
         assert await harness.send("/why", chat="c3") is Disposition.ACCEPTED
@@ -41,9 +43,25 @@ async def test_the_remaining_time_is_shown(tmp_path: Path) -> None:
             await harness.send(f"m{number}")
         harness.clock.ahead = 40
         assert await harness.send("too soon") is Disposition.RATE_LIMITED
-        await harness.expect_replies(*["Hello you"] * 3, TOLD.format(20))
+        await harness.expect_replies(*["Hello you"] * 3, TOLD.format("20 seconds"))
         harness.clock.ahead = 61
         assert await harness.send("now") is Disposition.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("language", "told"),
+    [
+        ("en", TOLD.format("24 hours")),
+        ("zh", "你发送消息过于频繁，这条消息未被接收。请在 24 小时后重新发送。"),
+    ],
+)
+async def test_a_long_wait_is_told_in_hours(tmp_path: Path, language: str, told: str) -> None:
+    limits = BusConfig(drain_s=0.1, rate_limit=RateLimit(messages=1, per_seconds=86_400))
+    async with running_bus(tmp_path, config=limits) as harness:
+        await harness.send("first", language=language)
+        harness.clock.ahead = 8
+        await harness.send("second", language=language)
+        await harness.expect_replies("Hello you", told)
 
 
 async def test_a_refused_message_is_not_run_when_the_platform_sends_it_again(
