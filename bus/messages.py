@@ -218,6 +218,7 @@ class InboundMessage:
         edit_count: Number of edits since it was accepted. `text` is the present text.
         edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
         origin: What sent it in the sender's name: "schedule:ID" or "hook:NAME"; "" = a person.
+        hook_event: The kind of a hook's event: "push"; "" = its sender does not say, or it is of no hook.
     """
 
     event_id: str
@@ -254,6 +255,7 @@ class InboundMessage:
     edit_count: int = 0
     edited_at: float = 0.0
     origin: str = ""
+    hook_event: str = ""
 
     @property
     def is_from_console(self) -> bool:

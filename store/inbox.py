@@ -74,6 +74,11 @@ _SILENT = f"""{SELECT_ROWS}
 WHERE outcome = 'silent' AND channel = :channel AND workspace = :workspace AND chat = :chat
 ORDER BY inbox.id DESC LIMIT :limit
 """
+_WITH_ORIGIN = f"""{SELECT_ROWS}
+WHERE channel = :channel AND workspace = :workspace AND chat = :chat AND inbox.kind = 'chat'
+AND (inbox.event_id LIKE 'schedule:%' OR inbox.event_id LIKE 'hook:%')
+ORDER BY inbox.id DESC LIMIT :limit
+"""
 _COUNT_SILENT = """
 SELECT count(*) AS rows FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE outcome = 'silent' AND channel = :channel
@@ -420,6 +425,11 @@ class InboxStore:
         """Return the messages of a chat, including its topics, to which the agent said nothing, newest first."""
         params: Params = {**key_params(chat), "limit": limit}
         return [inbox_row_from(row) for row in await self._database.read(_SILENT, params)]
+
+    async def list_with_origin(self, chat: ConversationKey, *, limit: int) -> list[InboxRow]:
+        """Return the messages of schedules and hooks in a chat, including its topics, newest first."""
+        params: Params = {**key_params(chat), "limit": limit}
+        return [inbox_row_from(row) for row in await self._database.read(_WITH_ORIGIN, params)]
 
     async def count_silent(self, channel: str) -> int:
         """Return the number of messages of a channel to which the agent said nothing."""

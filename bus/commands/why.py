@@ -1,4 +1,4 @@
-"""/why: tells administrators why messages were not answered."""
+"""/why: tells which schedules and hooks sent messages, and administrators why messages were not answered."""
 
 import json
 from collections import Counter
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from bus.access.policy import is_admin
+from bus.causes import describe_cause, schedule_id_of
 from bus.commands.context import CommandContext
 from bus.context import BusContext
 from bus.locales import Messages
@@ -32,7 +33,7 @@ class _Unanswered:
 
 
 class WhyCommand:
-    """Explains why messages were not answered, from their rows; of recordings, it asks all nodes."""
+    """Explains messages from their rows; of recordings, it asks all nodes."""
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
@@ -42,12 +43,17 @@ class WhyCommand:
         bus.calls.serve(RECORDINGS, self._recordings_here)
 
     async def why(self, context: CommandContext) -> str:
-        """List the latest messages of this chat without an answer, and count those of the channel."""
+        """List what schedules and hooks sent to this chat.
+
+        For administrators, also list its latest messages without an answer, and count those of the channel.
+        """
+        texts = context.texts
+        caused = await self._caused(context.row.key, texts)
+        caused = [texts.why_caused, *caused] if caused else []
         channel = context.row.key.channel
         policy = self._policies.get(channel)
         if policy is None or not is_admin(context.inbound.sender, policy):
-            return context.texts.why_admins_only
-        texts = context.texts
+            return "\n".join(caused) or texts.why_admins_only
         await self._stats.store_refusals()  # Those of another node are stored within a second.
         here = [_line(message, texts) for message in await self._list(context.row.key)]
         speech = await self._speech(context.row.key, texts)
@@ -62,8 +68,20 @@ class WhyCommand:
                 texts.why_channel.format(channel=channel),
                 *(counts or nothing),
                 *([texts.why_speech, *speech] if speech else ()),
+                *caused,
             ]
         )
+
+    async def _caused(self, key: ConversationKey, texts: Messages) -> list[str]:
+        """Return a line for each of the latest messages that a schedule or a hook sent to a chat, newest first."""
+        lines = []
+        for row in await self._stores.inbox.list_with_origin(key, limit=PER_CHAT):
+            with suppress(ValueError):  # A damaged row does not say what sent it.
+                message = decode_inbound(row.body)
+                schedule = await self._stores.schedules.find(schedule_id_of(message))
+                cause = describe_cause(message, schedule, texts)
+                lines.append(f"• {_moment(row.received_at)} · {cause}")
+        return lines
 
     async def _speech(self, key: ConversationKey, texts: Messages) -> list[str]:
         """Return a line for each of all nodes' latest recordings in a chat, newest first."""
@@ -134,8 +152,11 @@ def _speech_line(recording: Recording, texts: Messages) -> str:
 
 
 def _event_line(at: float, user: str, description: str, texts: Messages) -> str:
-    moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return "• " + texts.why_line.format(moment=moment, user=user, reason=description)
+    return "• " + texts.why_line.format(moment=_moment(at), user=user, reason=description)
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _described(reason: Disposition, texts: Messages) -> str:

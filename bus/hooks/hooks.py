@@ -90,7 +90,9 @@ class Hooks:
         if hook.channel not in self._channels:
             raise IntakeClosed(f"The channel {hook.channel} of this hook is not running.")
         text = await to_thread.run_sync(partial(_message_text, hook, request, event))
-        disposition = await self._pipeline.receive(await self._message(name, hook, delivery, text))
+        disposition = await self._pipeline.receive(
+            await self._message(name, hook, delivery, event, text)
+        )
         is_repeat = disposition is Disposition.DUPLICATE
         return HookOutcome.DUPLICATE if is_repeat else HookOutcome.ACCEPTED
 
@@ -110,7 +112,7 @@ class Hooks:
             log.warning("hook %s: a request was rejected: %s", name, rejection)
 
     async def _message(
-        self, name: str, hook: HookConfig, delivery: str, text: str
+        self, name: str, hook: HookConfig, delivery: str, event: str, text: str
     ) -> InboundMessage:
         place = await self._directory.find_recipient(hook.channel, hook.chat, topic=hook.topic)
         origin = f"hook:{name}"
@@ -125,6 +127,7 @@ class Hooks:
             is_addressed=True,
             sent_at=self._now(),
             origin=origin,
+            hook_event=event,
         )
 
 

@@ -39,7 +39,9 @@ class Messages:
     help_stop: str = "Stop the running answer"
     help_language: str = "Show or choose the language I speak"
     help_timezone: str = "Show or choose your time zone"
-    help_why: str = "Show why messages were not answered (admins)"
+    help_why: str = (
+        "Show what schedules and webhooks sent, and to admins why messages were not answered"
+    )
     help_help: str = "Show this help"
     command_failed: str = "⚠️ Something went wrong, and the command failed. Please try again."
 
@@ -201,7 +203,15 @@ class Messages:
     word_minutes: str = "{count} minutes"
     word_hours: str = "{count} hours"
 
+    # What sent a message that no person sent: parts of a line in /why and in the console.
+    cause_schedule: str = "schedule “{name}”, set up by {owner}"
+    cause_due: str = "due {moment}"
+    cause_hook: str = "webhook {name}"
+    cause_event: str = "event {event}"
+    cause_delivery: str = "delivery {delivery}"
+
     # /why.
+    why_caused: str = "Sent to this chat by schedules and webhooks, newest first:"
     why_admins_only: str = "Only admins can use this command."
     why_here: str = "Not accepted in this chat, newest first:"
     why_channel: str = "Not accepted on {channel} in the last 7 days:"

@@ -1,0 +1,43 @@
+"""What caused a message that no person sent, for people: which schedule or hook, and of what. Pure."""
+
+from bus.locales import Messages
+from bus.messages import HOOK, InboundMessage
+from bus.recurrence import format_moment
+from store.schedules import Schedule
+
+
+def schedule_id_of(message: InboundMessage) -> str:
+    """Return the ID of the schedule that sent a message; "" = none did."""
+    kind, _, name = message.origin.partition(":")
+    return "" if kind == HOOK else name
+
+
+def describe_cause(message: InboundMessage, schedule: Schedule | None, texts: Messages) -> str:
+    """Return which schedule or hook sent a message, as part of a line; "" = a person sent it.
+
+    Args:
+        message: The message.
+        schedule: Its schedule; None = it was deleted, or a hook sent the message.
+        texts: In the reader's language.
+    """
+    if not message.origin:
+        return ""
+    kind, _, name = message.origin.partition(":")
+    # A repetition by an administrator has another event ID.
+    own = message.event_id.partition(f"{message.origin}:")[2]
+    if kind == HOOK:
+        parts = [
+            texts.cause_hook.format(name=name),
+            texts.cause_event.format(event=message.hook_event) if message.hook_event else "",
+            texts.cause_delivery.format(delivery=own) if own else "",
+        ]
+    else:
+        due = format_moment(float(own), schedule.timezone if schedule else "UTC") if own else ""
+        parts = [
+            texts.cause_schedule.format(
+                name=schedule.name if schedule else name,
+                owner=message.sender.name or message.sender.user_id,
+            ),
+            texts.cause_due.format(moment=due) if due else "",
+        ]
+    return " · ".join(filter(None, parts))
