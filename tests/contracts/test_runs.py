@@ -1,7 +1,7 @@
 """The guarantees that conversations need from every run server: this process, another Parley, or LangGraph's server."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from uuid import uuid4
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio.from_thread import start_blocking_portal
 from langgraph_sdk import get_client
 
 from bus.errors import (
@@ -51,15 +52,23 @@ async def another_parley(folder: Path) -> AsyncIterator[Runs]:
         yield RemoteRuns(client)
 
 
-@asynccontextmanager
-async def langgraphs_server(folder: Path) -> AsyncIterator[Runs]:
+@pytest.fixture(scope="module")
+def langgraphs_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run LangGraph's own server, which takes a second to start. Each test has threads of its own there."""
+    folder = tmp_path_factory.mktemp("langgraph")
     file = Path(__file__).parent / "run_graph.py"
     config = folder / "langgraph.json"
     config.write_text(json.dumps({"dependencies": ["."], "graphs": {GRAPH: f"{file}:make_graph"}}))
-    async with (
-        langgraph_dev(folder, {}, {}, graphs=config) as url,
-        get_client(url=url, api_key=None) as client,
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(langgraph_dev(folder, {}, {}, graphs=config)) as url,
     ):
+        yield url
+
+
+@asynccontextmanager
+async def langgraphs_server(url: str) -> AsyncIterator[Runs]:
+    async with get_client(url=url, api_key=None) as client:
         yield RemoteRuns(client)
 
 
@@ -84,6 +93,9 @@ def parley(request: pytest.FixtureRequest, tmp_path: Path) -> At:
     ids=lambda opening: opening.__name__,
 )
 def at(request: pytest.FixtureRequest, tmp_path: Path) -> At:
+    if request.param is langgraphs_server:
+        url = request.getfixturevalue("langgraphs_url")
+        return lambda: langgraphs_server(url)
     opening: Opening = request.param
     return lambda: opening(tmp_path)
 
