@@ -12,6 +12,7 @@ import json
 import os
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -305,6 +306,24 @@ def forked_program(module: str, *arguments: str) -> list[str]:
     report = str(report_file()) if is_test_suite() else ""
     asked = [_server_for({}).address, report, module]
     return [sys.executable, "-IS", str(ROOT / "tests" / "fork_client.py"), *asked, *arguments]
+
+
+def forking_parley(folder: Path, *arguments: str) -> list[str]:
+    """Return a command that is `parley ARGUMENTS`, forked, and that forks the `parley` that it starts.
+
+    Args:
+        folder: Where its interpreter is written: a script that starts all other programs with this one.
+        arguments: What `parley` is called with.
+    """
+    python = folder / "forking-python"
+    forked = shlex.join(forked_program("gateway"))
+    started = shlex.quote(sys.executable)
+    python.write_text(
+        f'#!/bin/sh\ncase "$1 $2 $3" in\n"-P -m gateway") shift 3; exec {forked} "$@" ;;\n'
+        f'*) exec {started} "$@" ;;\nesac\n'
+    )
+    python.chmod(0o700)
+    return forked_program("tests.forking_parley", str(python), *arguments)
 
 
 def _server_for(environment: Mapping[str, str]) -> _ForkServer:

@@ -17,6 +17,7 @@ from tests.fork_server import (
     can_fork,
     fork_parley,
     forked_program,
+    forking_parley,
     run_parley,
     start_parley,
 )
@@ -146,3 +147,27 @@ def test_what_is_forked_for_a_program_and_the_program_end_together(tmp_path: Pat
             os.kill(program.pid if kill_program else pid, signal.SIGKILL)
             assert program.wait() == -signal.SIGKILL
             assert program.stdout.read() == ""  # until nobody has it open, so both are gone
+
+
+def test_the_interpreter_of_a_forked_command_forks_parley_and_starts_all_else(
+    tmp_path: Path,
+) -> None:
+    own = environment(tmp_path)
+    version = subprocess.run(
+        forking_parley(tmp_path, "--version"),
+        capture_output=True,
+        cwd=tmp_path,
+        env=own,
+        check=True,
+    )
+    shown = "import os; print(os.getpid())"
+    for arguments, is_forked in (
+        (("-P", "-m", "gateway", "--version"), True),
+        (("-c", shown), False),
+    ):
+        with subprocess.Popen(
+            [tmp_path / "forking-python", *arguments], stdout=subprocess.PIPE, cwd=tmp_path, env=own
+        ) as process:
+            said, _ = process.communicate()
+        assert process.returncode == 0
+        assert said == (version.stdout if is_forked else b"%d\n" % process.pid)

@@ -15,7 +15,7 @@ import anyio.abc
 import httpx
 
 from tests.eventually import eventually
-from tests.fork_server import forked_program
+from tests.fork_server import forking_parley
 from tests.journeys.service import ROOT
 
 LINK = re.compile(r"(http://\S+)/\?token=(\S+)")
@@ -88,7 +88,7 @@ async def read_link(process: anyio.abc.Process) -> str:
 @asynccontextmanager
 async def playground(folder: Path, *arguments: str) -> AsyncIterator[RunningPlayground]:
     """Start a playground, wait until its service is connected, and stop it."""
-    command = forked_program("gateway", "playground", *arguments)
+    command = forking_parley(folder, "playground", *arguments)
     process = await anyio.open_process(command, env=environment(folder), cwd=folder, stderr=STDOUT)
     try:
         link = await read_link(process)
@@ -110,7 +110,7 @@ async def playground(folder: Path, *arguments: str) -> AsyncIterator[RunningPlay
 
 async def run_command(folder: Path, *arguments: str) -> tuple[int, str]:
     """Run another command. Return its exit code and all that it printed."""
-    command = forked_program("gateway", *arguments)
+    command = forking_parley(folder, *arguments)
     done = await anyio.run_process(
         command, env=environment(folder), cwd=folder, stderr=STDOUT, check=False
     )
