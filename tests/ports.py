@@ -1,27 +1,46 @@
 """Ports for servers that take their port as a number, and may start again at it."""
 
 import os
-from itertools import count
+import socket
+from collections.abc import Iterator
+from itertools import cycle, islice
 from random import SystemRandom
 
 from gateway.playground.ports import first_free
 
-_FIRST = 12_000
-_PER_WORKER = 2_500
-_WORKERS = 8
-"""12,000 to 31,999: above what the simulated platforms take, and below what Linux gives to outgoing connections and to
-servers that ask for any port (net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the
-server's start."""
+_PORTS = range(12_000, 32_000)
+"""Above what the simulated platforms take, and below what Linux gives to outgoing connections and to servers that ask
+for any port (net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
 
-_numbers = count(SystemRandom().randrange(_PER_WORKER))
+_BLOCK = 250
+"""How many of them are one process's. Nothing else runs tests at the same ports, not even another suite."""
+
+_blocks: dict[int, Iterator[int]] = {}
+"""The ports of a process in turn, by process ID: workers are forked."""
 
 
 def free_port() -> int:
-    """Return a free port of the loopback interface, another one with each call.
+    """Return a free port of the loopback interface, another one with each of 249 calls.
 
     Raises:
-        OSError: All ports of this process are taken.
+        OSError: All ports are taken.
     """
-    worker = int(os.environ.get("PARLEY_TEST_WORKER", "0")) % _WORKERS
-    first = _FIRST + worker * _PER_WORKER
-    return first_free(first + next(_numbers) % _PER_WORKER for _ in range(_PER_WORKER))
+    process = os.getpid()
+    if process not in _blocks:
+        _blocks[process] = _take_block()
+    return first_free(islice(_blocks[process], _BLOCK - 1))
+
+
+def _take_block() -> Iterator[int]:
+    """Take a block: a socket has its first port until the process ends."""
+    blocks = _PORTS[::_BLOCK]
+    for first in SystemRandom().sample(blocks, len(blocks)):
+        with socket.socket() as mark:
+            try:
+                mark.bind(("127.0.0.1", first))
+            except OSError:
+                continue
+            mark.detach()  # left open
+            return cycle(range(first + 1, first + _BLOCK))
+    message = "no free ports: too many suites run"
+    raise OSError(message)

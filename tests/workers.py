@@ -5,7 +5,6 @@ docs/decisions/0021-proof.md. A pytest plugin: `tests/conftest.py` takes its hoo
 """
 
 import atexit
-import os
 import random
 import threading
 import warnings
@@ -237,7 +236,6 @@ def _become_worker(config: pytest.Config, number: int) -> None:
     """Replace what must not be shared with the process that forked this one."""
     atexit._clear()
     random.seed()
-    os.environ["PARLEY_TEST_WORKER"] = str(number)  # tests/ports.py
     folders = config._tmp_path_factory  # type: ignore[attr-defined]
     folders._basetemp = folders.mktemp(f"w{number}-")
     plugins = config.pluginmanager
