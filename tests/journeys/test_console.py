@@ -18,6 +18,11 @@ from tests.people.telegram import TelegramPrivateUser
 pytestmark = needs_chromium
 
 HOSTILE = '<img src=x onerror="document.title = 1"><script>document.title = 2</script>'
+LONG_WORD = "x" * 200
+_IS_TOO_WIDE = """(() => {
+  const table = document.querySelector('main .scroll');
+  return table.scrollWidth > table.clientWidth;
+})()"""
 
 
 @asynccontextmanager
@@ -91,12 +96,17 @@ async def _messages_and_threads_are_shown_as_text(
     page: BrowserPage, platforms: PlatformServers
 ) -> None:
     person = SlackDirectUser(platforms.slack)
+    await person.send(LONG_WORD)
+    await person.wait_for_message(f"You said: {LONG_WORD}")
     await person.send(HOSTILE)
-    await person.wait_for_message("You said")
+    await person.wait_for_message(f"You said: {HOSTILE[:4]}")
     await page.click("Messages", "nav")
     await page.wait_for_text(HOSTILE, "main table")
+    await page.wait_for_text(LONG_WORD, "main table")
+    assert await page.evaluate(_IS_TOO_WIDE) is False
     await page.click("Deliveries", "nav")
     await page.wait_for_text(f"You said: {HOSTILE}")
+    assert await page.evaluate(_IS_TOO_WIDE) is False
     await page.click("Conversations", "nav")
     await page.wait_for_text("Waiting", "main thead")
     await page.click(await page.text("main td a"), "main")
