@@ -94,7 +94,7 @@ async def _another_link_is_listed_and_withdrawn(page: BrowserPage, service: Serv
     await show_view(page, "#sessions")
     shown = await page.wait_for_text("not opened yet", "main tbody")
     assert "Chrome" in shown
-    assert await page.evaluate("document.querySelectorAll('main [title=\"This browser\"]').length")
+    assert await page.text("main .pill") == "this browser"
     await page.click("End", "main tbody")
     await page.wait_for_text("The session has ended.", "#notice")
     assert await _sessions(service, are_links=True) == []

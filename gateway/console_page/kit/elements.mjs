@@ -49,7 +49,7 @@ export function append(made, children) {
 
 /** @type {Record<string, string[]>} */
 const GRADES = {
-  good: ["connected", "ready", "ok", "delivered", "answered", "done", "approved", "on"],
+  good: ["connected", "ready", "ok", "delivered", "answered", "done", "approved", "current"],
   warn: [
     "connecting", "reconnecting", "pending", "sending", "running", "degraded", "waiting", "stopped", "uncertain",
     "interrupted", "taken_over", "warning",

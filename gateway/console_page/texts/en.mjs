@@ -43,7 +43,7 @@ export const texts = {
   },
   state: {
     ready: "ready", degraded: "degraded", unreachable: "unreachable", connected: "connected", failed: "failed",
-    pending: "pending", sending: "sending", uncertain: "uncertain", delivered: "delivered", on: "this browser", done: "done",
+    pending: "pending", sending: "sending", uncertain: "uncertain", delivered: "delivered", current: "this browser", done: "done",
     completed: "completed", in_progress: "in progress", approved: "approved", answered: "answered", undelivered: "not delivered", waiting: "waiting for a person",
     silent: "said nothing", stopped: "stopped", running: "running", refused: "refused", not_addressed: "not for the bot", queued: "queued",
     interrupted: "replaced by a newer one", deleted: "deleted", joined: "answered together", command: "command", problem: "problem",

@@ -41,7 +41,7 @@ export const texts = {
   },
   state: {
     ready: "就绪", degraded: "部分可用", unreachable: "无法连接", connected: "已连接", failed: "失败",
-    pending: "等待发送", sending: "发送中", uncertain: "不确定", delivered: "已送达", on: "当前浏览器", done: "完成", completed: "已完成",
+    pending: "等待发送", sending: "发送中", uncertain: "不确定", delivered: "已送达", current: "当前浏览器", done: "完成", completed: "已完成",
     in_progress: "进行中", approved: "已批准", answered: "已回答", undelivered: "未能送达", waiting: "等待用户", silent: "未作回答", stopped: "已停止",
     running: "处理中", refused: "已拒绝", not_addressed: "不是发给机器人的", queued: "排队中", interrupted: "被更新的消息取代",
     deleted: "已删除", joined: "已一并回答", command: "命令", problem: "问题", warning: "警告", note: "提示", ok: "正常",

@@ -14,8 +14,8 @@ export async function show(page) {
     actions: [button(t("sessions.new-link"), newLink, { class: "primary" })],
     columns: [
       ["column.used", (row) => ago(row.used_at)],
-      ["sessions.browser", (row) => [row.is_link ? t("sessions.link") : browserName(row.browser),
-        row.is_current && pill("on")], "text"],
+      ["sessions.browser", (row) => [row.is_link ? t("sessions.link") : browserName(row.browser), " ",
+        row.is_current && pill("current")], "text"],
       ["sessions.address", (row) => row.address],
       ["sessions.opened-with", (row) => row.token || t(row.is_link ? "sessions.not-opened" : "sessions.admin")],
       ["sessions.scope", (row) => row.scope],
