@@ -159,18 +159,16 @@ async def list_messages(
     }
     failed = await failed_deliveries(bus, accepted)
     has_more = len(accepted) + len(refused) > len(merged) or limit in (len(accepted), len(refused))
+    views = [
+        message_view(row, failed.get(row.id, ()))
+        if isinstance(row, InboxRow)
+        else _refused_view(row, remedies[row.id])
+        for row in merged
+    ]
+    if state is not None:  # The database does not know whether an answer is undelivered.
+        views = [view for view in views if (view["state"] == UNDELIVERED) == (state == UNDELIVERED)]
     return {
-        "rows": [
-            view
-            for row in merged
-            for view in [
-                message_view(row, failed.get(row.id, ()))
-                if isinstance(row, InboxRow)
-                else _refused_view(row, remedies[row.id])
-            ]
-            # Only the deliveries tell these from others with the same outcome.
-            if UNDELIVERED not in (state, view["state"]) or state in (None, view["state"])
-        ],
+        "rows": views,
         "next": f"{accepted_before}.{refused_before}" if has_more and merged else None,
     }
 
