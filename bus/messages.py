@@ -176,7 +176,7 @@ HOOK = "hook"
 """The kind of the origin of an event of another system (bus/hooks)."""
 
 CONSOLE_EVENT = "console:"
-"""How the IDs of events begin with which an administrator sends a message once more."""
+"""Prefix of the event IDs of messages that an administrator repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +259,7 @@ class InboundMessage:
 
     @property
     def is_from_console(self) -> bool:
-        """Whether an administrator sends it once more."""
+        """Whether an administrator repeated it."""
         return self.event_id.startswith(CONSOLE_EVENT)
 
     @property

@@ -1,9 +1,9 @@
 """The times of a schedule: once, every so often, or by a cron expression, in a time zone. Pure.
 
-When clocks change, a cron expression with a fixed hour runs once a day: in the night that skips its time it runs at the
-first time of that day that exists, or the last one if none follows; in the night that has its time twice it runs at the
-first one (as Debian's cron does). A day that a time zone skips has no times. An expression without a fixed hour
-(`*/10 * * * *`) runs at each time that the clock shows.
+When clocks change, a cron expression with a fixed hour runs once a day. If its time is skipped, it runs at the next
+time of that day that exists, or at the last one if none follows. If its time is repeated, it runs at the first one (as
+Debian's cron does). A day that a time zone skips has no times. An expression without a fixed hour (`*/10 * * * *`) runs
+at each time that the clock shows.
 """
 
 import re
@@ -24,7 +24,7 @@ MIN_PERIOD_S = 60.0
 """The shortest period of `every`, seconds, and the resolution of cron expressions."""
 
 END = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""The times of schedules are from the beginning of 1970 to before this one, Unix seconds: any time zone has a date."""
+"""Schedules have times from 1970 to before this one, Unix seconds. Each of them has a date in every time zone."""
 
 MAX_COUNTED = 10_000
 """Maximum number of missed times to count."""
@@ -107,7 +107,7 @@ class Recurrence:
         return next(self.times_after(after), None)
 
     def times_after(self, after: float) -> Iterator[float]:
-        """Yield the times after `after` at which it is due, in order. There are none from `END` on."""
+        """Yield the times after `after` and before `END` at which it is due, in order."""
         zone = find_zone(self.timezone)
         failures = 0
         if after >= END:

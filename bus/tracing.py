@@ -38,7 +38,7 @@ class MessageTracer:
         """Record that messages that were not accepted can be read (`RefusalJournal`)."""
 
     def record_index(self) -> None:
-        """Record that accepted messages, their people and chats can be found by name."""
+        """Record that accepted messages were indexed: they can be found by the names of people and chats."""
 
     def record_takeover(self) -> None:
         """Record that a person has taken over a conversation, or handed it back."""

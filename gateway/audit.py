@@ -146,7 +146,7 @@ def read_entries(
         file: The audit file; older entries are in the rotated ones beside it.
         wanted: Which entries.
         before: Where the page begins: the inode of a file and an offset there, which a rotation does not change. The
-            offset is at most `MAX_READ_BYTES`, because as much memory is reserved.
+            offset is at most `MAX_READ_BYTES`, because that much memory is reserved.
         limit: Maximum number of entries; None = all.
     """
     found: list[AuditEntry] = []

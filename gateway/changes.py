@@ -16,7 +16,7 @@ from store.signals import Signals
 
 Topic = Literal["messages", "deliveries", "access", "channels", "takeovers", "people"]
 """What changed: messages and their turns, deliveries, who may use the bot, connections, conversations taken over,
-what is remembered about people and rooms, and chosen for them."""
+or the memory and settings of people and rooms."""
 
 SIGNAL = "changes"
 

@@ -1,6 +1,6 @@
 """The messages of the configuration's editor in the reader's language. Pure.
 
-What checks a configuration writes English, for terminals and logs. A message without a translation stays English.
+The code that checks a configuration writes English, for terminals and logs. Messages without a translation stay so.
 """
 
 import re
@@ -61,7 +61,7 @@ _CHINESE: Mapping[str, str] = {
     "channels.{} uses the same bot: give each its own": "channels.{} 使用同一个机器人：请各用一个",
     "is not a bot token from @BotFather (123456789:...)": "不是 @BotFather 给出的机器人令牌（123456789:...）",
 }  # fmt: skip
-"""English -> Chinese. `{}` stands for what varies. The first that fits counts."""
+"""English -> Chinese. `{}` stands for what varies. The first match counts."""
 
 _FORMS = [
     (re.compile(re.escape(english).replace(r"\{\}", "(.+)"), re.S), chinese)
@@ -82,7 +82,7 @@ def preferred_language(accepted: str) -> str:
 
 
 def translate(message: str, language: str) -> str:
-    """Return a message in a language. What stands before it, such as its key, stays.
+    """Return a message in a language. Text before it, such as its key, stays.
 
     >>> translate("titel: unknown key, ignored; did you mean `title`?", "zh")
     'titel: 未知的配置项，会被忽略；是否想写 `title`？'

@@ -16,7 +16,7 @@ class RefusedRow:
 
     Attributes:
         id: 0 before it is stored.
-        body: The encoded message (bus/messages.py) without its text, if it may be answered later; "" otherwise.
+        body: The encoded message (bus/messages.py) without its text, if it can be answered later; "" otherwise.
         received_at: Unix seconds.
     """
 

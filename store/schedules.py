@@ -370,10 +370,7 @@ class ScheduleStore:
         return await self._database.transaction(work)
 
     async def add_occurrence(self, occurrence: Occurrence, *, now: float) -> Occurrence:
-        """Store what came of a time at which someone ran a schedule by hand, once for each message.
-
-        Return what is stored of its message: maybe an earlier one.
-        """
+        """Store the outcome of a run by hand, once for each message. Return the stored one: it may be earlier."""
         params: Params = {**asdict(occurrence), "id": occurrence.schedule_id, "now": now}
 
         def work(tx: Transaction) -> Occurrence:

@@ -27,7 +27,7 @@ class ApprovalDecision:
 def approval_request(request: GuardrailRequest, description: str) -> dict[str, Any]:
     """Return the value of the interrupt: one action, with the arguments as the model wrote them.
 
-    `description`: what people read beside it.
+    `description`: why it needs an approval, as people read it.
     """
     action = {
         "name": request.tool_name,

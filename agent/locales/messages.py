@@ -45,7 +45,7 @@ class AgentMessages:
     default_question: str
     """Replaces a question that the model left empty."""
     approval_needed: str
-    """Stands beside a tool call that a person has to approve, if the guardrail says nothing itself."""
+    """Shown with a tool call that a person has to approve, if the guardrail gives no reason."""
     mcp_question: str
     """Introduces a question of the MCP server `server`. The next six are the buttons, and a note about an answer."""
     mcp_accept: str

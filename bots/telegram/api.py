@@ -125,7 +125,7 @@ class TelegramTransport(BaseRequest):
 
     @cached_property
     def _proxy(self) -> str | None:
-        """The API's proxy. To read the environment at each request took 13 % of a turn's function calls."""
+        """The API's proxy. Reading the environment at each request costs 13 % of a turn's function calls."""
         return proxy_url_for(self._url)
 
     @override

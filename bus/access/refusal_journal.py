@@ -101,7 +101,7 @@ class RefusalJournal:
 
 
 def _body(message: InboundMessage) -> str:
-    """Return what is needed to let its sender in, or to answer it, later. The row has the text."""
+    """Return what is needed to let its sender in or to answer it later. The row has the text."""
     kept = replace(
         message,
         text="",

@@ -1,4 +1,4 @@
-"""What lets in the sender of a refused message, and whether it can be answered now. Pure."""
+"""What would let in the sender of a refused message, and whether the message can be answered now. Pure."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
@@ -22,10 +22,10 @@ ACCESS_REASONS = frozenset(
 """Dispositions about who may use the bot, and where."""
 
 LIMIT_REASONS = frozenset({Disposition.RATE_LIMITED, Disposition.QUEUE_FULL})
-"""Dispositions of messages that would be answered at another time."""
+"""Dispositions of messages that came at the wrong time: too many, or too fast."""
 
 MAX_TEXT_CHARS = 4000
-"""Longest text of a refused message that is kept, characters. A message with a longer one cannot be answered later."""
+"""Maximum length of the text of a refused message, characters. Messages with longer texts cannot be answered later."""
 
 RemedyKind = Literal["person", "chat", "setting", "admitted", "none"]
 

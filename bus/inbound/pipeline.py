@@ -34,7 +34,7 @@ class InboundContext:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether it counts against no rate limit: its sender did not send it, or as a part of a gesture."""
+        """Whether rate limits ignore it: its sender did not send it, or sent it as part of a gesture."""
         message = self.message
         return self.joins or message.is_from_console or message.origin_kind == HOOK
 

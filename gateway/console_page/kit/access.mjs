@@ -1,4 +1,4 @@
-// Who may use the bot, who asks, and what lets in who was refused.
+// Who may use the bot, who asks to, and what would let in those refused.
 
 import { drop, post } from "./api.mjs";
 import { act, ago, element, link, preview, small } from "./elements.mjs";
