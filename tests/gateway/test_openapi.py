@@ -36,6 +36,13 @@ ENDLESS = {
 
 LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
 EXAMPLES = 150 if LONG else 3
+GENERATED = settings(
+    max_examples=EXAMPLES,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6))
 MOST_PLACES = 20
 """Changed requests of each generated one, at most, for its path, its query and its body."""
@@ -152,13 +159,7 @@ def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> No
     kept = network.known.keys() if operation.method.upper() == "DELETE" else set()
 
     @seed(SEED)
-    @settings(
-        max_examples=EXAMPLES,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @GENERATED
     @given(case=operation.as_strategy())
     def one(case: Case[Any]) -> None:
         for name in case.path_parameters.keys() & network.known.keys() - kept:
@@ -190,13 +191,7 @@ def put_odd_values(network: Network, operation: APIOperation[Any, Any, Any, Any]
     tried = 0
 
     @seed(SEED)
-    @settings(
-        max_examples=EXAMPLES,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @GENERATED
     @given(case=operation.as_strategy())
     def one(case: Case[Any]) -> None:
         nonlocal tried
