@@ -191,6 +191,8 @@ interface TimelineRow {
   id: string;
   kind: string;
   state: string;
+  cause: string;
+  speech: { text: string; language: string; source: string; }[];
   files: any[];
   usage: any[];
   messages: (Record<string, any> & { tool_calls: any[] })[];

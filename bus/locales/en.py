@@ -209,6 +209,7 @@ class Messages:
     cause_hook: str = "webhook {name}"
     cause_event: str = "event {event}"
     cause_delivery: str = "delivery {delivery}"
+    cause_send: str = "sent through the API, key {key}"
 
     # /why.
     why_caused: str = "Sent to this chat by schedules and webhooks, newest first:"

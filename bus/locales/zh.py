@@ -145,6 +145,7 @@ CHINESE = Messages(
     cause_hook="由 webhook {name} 触发",
     cause_event="事件 {event}",
     cause_delivery="投递 ID {delivery}",
+    cause_send="通过 API 发送，键 {key}",
     why_caused="定时任务和 webhook 发送到本聊天的消息（由新到旧）：",
     why_admins_only="只有管理员可以使用此命令。",
     why_here="本聊天中未被接收的消息（由新到旧）：",

@@ -47,6 +47,11 @@ class _Message:
         return self.inbound.reply_target.texts
 
 
+def stored_transcripts(row: InboxRow) -> dict[str, Transcript]:
+    """Return the transcripts of a message's recordings, by the hash of the recording's reference."""
+    return _TRANSCRIPTS.validate_json(row.speech) if row.speech else {}
+
+
 class SpeechReader:
     """Transcribes the recordings of messages.
 
@@ -71,12 +76,11 @@ class SpeechReader:
 
     def of_message(self, row: InboxRow, inbound: InboundMessage) -> ReadSpeech:
         """Return the function that reads the recordings of a message. Call it for one after the other."""
-        stored = row.speech
         message = _Message(
             row=row,
             inbound=inbound,
             adapter=self._delivery.adapter(row.key.channel),
-            transcripts=_TRANSCRIPTS.validate_json(stored) if stored else {},
+            transcripts=stored_transcripts(row),
         )
 
         async def read(file: Attachment, audio: Path, name: str) -> str:

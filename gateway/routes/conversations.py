@@ -17,6 +17,7 @@ from gateway.dependencies import ServicesDep
 from gateway.langgraph.route import parse_id
 from gateway.openapi import error_responses
 from gateway.routes.channels import ConversationAddress
+from gateway.routes.configuration import LanguageDep
 from gateway.routes.masking import masking
 from gateway.routes.places import place_of
 from gateway.routes.timeline import ConversationHistory, Cursor, TimelineRow, open_history
@@ -60,6 +61,7 @@ class Timeline(BaseModel):
 async def get_timeline(
     thread_id: str,
     services: ServicesDep,
+    language: LanguageDep,
     *,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str, Query(description="`next` of the last page")] = "",
@@ -68,7 +70,7 @@ async def get_timeline(
     ] = False,
 ) -> dict[str, Any]:
     """Return what happened in a conversation and why: newest first, with secrets masked."""
-    history = await _open(services, thread_id)
+    history = await _open(services, thread_id, language)
     try:
         after = Cursor.parse(before)
     except ValueError:
@@ -127,8 +129,8 @@ async def _exported(history: ConversationHistory, head: dict[str, Any]) -> Async
     yield b"]}"
 
 
-async def _open(services: Services, thread_id: str) -> ConversationHistory:
-    history = await open_history(services, parse_id(thread_id, "thread"))
+async def _open(services: Services, thread_id: str, language: str = "") -> ConversationHistory:
+    history = await open_history(services, parse_id(thread_id, "thread"), messages_for(language))
     if history is None:
         raise HTTPException(404, "There is no such conversation.")
     return history

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -14,8 +15,11 @@ from typing_extensions import override
 
 from agent.usage.limits import NANO
 from bus.access.remedy import Remedy
+from bus.causes import describe_cause, schedule_id_of
 from bus.history.user_messages import files_of, user_text
 from bus.history.versions import message_ids
+from bus.locales import Messages
+from bus.locales.en import ENGLISH
 from bus.messages import (
     Attachment,
     InboundMessage,
@@ -30,6 +34,8 @@ from bus.messages import (
     decode_outbound,
 )
 from bus.runs.stream import Message, is_user_message, messages_in, sender_of, text_of
+from bus.service import Bus
+from bus.voice.speech_reader import stored_transcripts
 from gateway.routes.masking import masking
 from gateway.routes.messages import (
     MessageState,
@@ -41,6 +47,7 @@ from gateway.routes.messages import (
 from gateway.routes.views import iso_time
 from gateway.services import Services
 from store.conversations import Conversation
+from store.errors import RowNotFound
 from store.inbox import InboxRow, ThreadSpan
 from store.outbox import NEWEST, DeliveryState, OutboxRow
 from store.refused_messages import RefusedRow
@@ -122,6 +129,15 @@ class RunUsage(BaseModel):
     cost_usd: float
 
 
+class SpeechView(BaseModel):
+    """The words of a recording; `source`: the platform or the model that transcribed it; `language` "" = unknown."""
+
+    text: str
+    language: str
+    source: str
+    duration_s: float | None
+
+
 class ThreadMessage(BaseModel):
     """A message of the thread: a model's response (`ai`), with its tool calls and tokens, or a tool's result."""
 
@@ -146,6 +162,8 @@ class TimelineRow(BaseModel):
             answers no message, or `t` and the ID of a message that only the thread has: its row is deleted after 7
             days.
         admitted: Why the bot answers it; null for refused messages and those of the thread.
+        cause: Which schedule, webhook or client of the API sent it, in the reader's language; "" = a person did.
+        speech: The transcripts of its recordings.
         reason: Why it has no answer, as in the list of messages.
         undelivered: The deliveries that failed.
         remedy: What would make the bot answer a refused message; null for others.
@@ -166,6 +184,8 @@ class TimelineRow(BaseModel):
     files: list[FileView]
     state: MessageState | DeliveryState
     admitted: Admission | None
+    cause: str
+    speech: list[SpeechView]
     reason: str
     undelivered: list[int]
     remedy: RemedyView | None
@@ -265,6 +285,7 @@ class ConversationHistory:
         is_current: Whether new messages go to this thread.
         turns: What the thread has; None = the agent's server does not answer.
         title: The thread's title.
+        texts: In the reader's language.
     """
 
     services: Services
@@ -274,6 +295,7 @@ class ConversationHistory:
     is_current: bool
     turns: ThreadTurns | None
     title: str
+    texts: Messages
 
     async def page(
         self, after: Cursor, *, limit: int, with_not_addressed: bool = False
@@ -351,6 +373,7 @@ class ConversationHistory:
         ids = list({row.run_id for row in accepted if row.run_id})
         runs = {run.run_id: run for run in await self._runs(ids)}
         usage = await self._usage(runs.values())
+        causes = {row.id: await self._cause(bus, row) for row in accepted}
 
         def build() -> list[dict[str, Any]]:
             views = []
@@ -358,15 +381,28 @@ class ConversationHistory:
                 if isinstance(row, RefusedRow):
                     views.append(_refused_row(row, remedies[row]))
                 elif isinstance(row, OutboxRow):
-                    views.append(_sent_row(row))
+                    views.append(_sent_row(row, self.texts))
                 else:
                     run = runs.get(row.run_id or "")
                     mine = deliveries.get(str(row.id), [])
                     turns = self.turns or ThreadTurns()
-                    views.append(_accepted_row(row, run, usage, mine, turns))
+                    view = _accepted_row(row, run, usage, mine, turns)
+                    views.append({**view, "cause": causes[row.id]})
             return views
 
         return await to_thread.run_sync(build)
+
+    async def _cause(self, bus: Bus, row: InboxRow) -> str:
+        """Return which schedule or hook sent a message; "" = a person did."""
+        try:
+            message = _inbound_of(row)
+        except ValueError:  # a damaged row
+            return ""
+        schedule = None
+        if schedule_id := schedule_id_of(message):
+            with suppress(RowNotFound):  # It was deleted.
+                schedule = await bus.schedules.find(schedule_id)
+        return describe_cause(message, schedule, self.texts)
 
     async def _runs(self, ids: Sequence[str]) -> list[Run]:
         return await self.services.runs.rows.list_these(self.thread_id, ids) if ids else []
@@ -400,7 +436,9 @@ class ConversationHistory:
         return None
 
 
-async def open_history(services: Services, thread_id: str) -> ConversationHistory | None:
+async def open_history(
+    services: Services, thread_id: str, texts: Messages = ENGLISH
+) -> ConversationHistory | None:
     """Return the history of a thread; None if there is no such thread. Raises StoreError."""
     bus = services.bus
     conversation = None if bus is None else await bus.conversations.find_of_thread(thread_id)
@@ -423,6 +461,7 @@ async def open_history(services: Services, thread_id: str) -> ConversationHistor
         is_current=is_current,
         turns=None if state is None else ThreadTurns.of(messages_in(state)),
         title=str((state or {}).get("title") or ""),
+        texts=texts,
     )
 
 
@@ -443,6 +482,8 @@ def _view(**fields: object) -> dict[str, Any]:
     return {
         "files": [],
         "admitted": None,
+        "cause": "",
+        "speech": [],
         "reason": "",
         "undelivered": [],
         "remedy": None,
@@ -480,6 +521,7 @@ def _accepted_row(
             "text": inbound.prompt,
             "files": stored or [_attachment(one) for one in inbound.attachments],
             "admitted": _admission(inbound),
+            "speech": [asdict(one) for one in stored_transcripts(row).values()],
             "event": orjson.loads(row.body),
         }
     failed = [one for one in deliveries if one.state == "failed" and is_part_of_answer(one)]
@@ -528,15 +570,18 @@ def _refused_row(row: RefusedRow, remedy: Remedy) -> dict[str, Any]:
     )
 
 
-def _sent_row(row: OutboxRow) -> dict[str, Any]:
-    delivery = _delivery(row)
+def _sent_row(row: OutboxRow, texts: Messages) -> dict[str, Any]:
+    delivery, author = _delivery(row), _author_of(row)
     return _view(
         id=f"d{row.id}",
         kind="sent",
         at=iso_time(row.created_at),
         user_id="",
-        user_name=_author_of(row),
+        user_name=author,
         text="",
+        cause=""
+        if author
+        else texts.cause_send.format(key=row.key.split(":", 2)[-1].rpartition(":")[0]),
         state=row.state,
         reason=row.error or "",
         deliveries=[delivery],

@@ -2,7 +2,7 @@
 
 import {
   act, ago, ask, BASE, button, createTable, drop, duration, element, facts, fileLinks, filterBar, formatAddress, head,
-  json, link, messageActions, parseAll, person, pill, place, post, problem, reasonOf, request, showDialog, simpleTable, soft,
+  json, link, messageActions, parseAll, person, pill, place, post, problem, reasonOf, request, showDialog, simpleTable, small, soft,
   speech, step, t, takeoverPanel,
 } from "../kit.mjs";
 
@@ -55,7 +55,8 @@ function entry(page, row, conversation, opened, refresh) {
     element("div.who", {},
       element("span", {}, conversation && row.user_id ? link(formatAddress("person", `${conversation.channel}/${row.user_id}`), name) : name, " ", row.at && ago(row.at)),
       element("span", {}, pill(row.state), " ", ...messageActions(page, row, refresh))),
-    row.kind === "sent" ? null : element("article.turn.human", {}, row.text ? speech(row.text) : t("messages.no-text"), files(page, row.files)),
+    row.kind === "sent" ? null : element("article.turn.human", {}, row.text ? speech(row.text) : !row.speech[0] && t("messages.no-text"), ...row.speech.map((one) => element("p", {}, "🎤 ", one.text, " ", small(one.source, " ", one.language))), files(page, row.files)),
+    row.cause && soft(row.cause),
     ...reasonOf(row),
     ...answers(row).map((text) => element("article.turn.ai", {}, speech(text))),
     files(page, sent),
