@@ -90,6 +90,10 @@ async def test_the_speech_service_is_tried_with_a_second_of_speech(tmp_path: Pat
         found = of(report, VOICE)["voice"]
         assert (found.text, found.severity) == ("HTTP 404: Not Found", Severity.PROBLEM)
         assert "/v1" in found.fix
+        wrong = {"voice": {**speech.config, "api_key": "sk-other"}}
+        found = of(await examined(tmp_path, wrong), VOICE)["voice"]
+        assert found.text == "HTTP 401: Incorrect API key provided."
+        assert "voice.api_key" in found.fix
         assert VOICE not in (await examined(tmp_path, tree, ask_models=False)).areas
         [request, *_] = speech.requests
         assert request.audio.startswith(b"OggS")
