@@ -130,7 +130,7 @@ export const texts = {
     "forget-text": "机器人对 {scope} 的全部记忆将被永久删除，与 /forget 相同。本会话的消息会保留。",
     unknown: "智能体服务器没有响应，因此看不到模型和工具的内容。", gone: "线程里已没有它：已被摘要、撤销或重新回答。", why: "经过",
     decision: "回答原因", queue: "等待", run: "运行",
-    used: "{model} × {count}：{input_tokens} 词元（缓存 {cached_tokens}）→ {output_tokens}，${cost}", sent: "最后发送", event: "事件",
+    used: "{model} × {count}：{input_tokens} Token（缓存 {cached_tokens}）→ {output_tokens}，${cost}", sent: "最后发送", event: "事件",
     prompt: "下一条提示词",
   },
   admitted: {
@@ -152,10 +152,10 @@ export const texts = {
     new: "新建智能体", prompt: "提示词", "lead-prompt": "主智能体的提示词", try: "按表单的当前内容试用，无需保存，别人看不到。",
   },
   model: {
-    can: "能力", vision: "看图", thinking: "思考", context: "上下文（词元）", price: "美元/百万，入/出", used: "使用者", test: "测试",
+    can: "能力", vision: "看图", thinking: "思考", context: "上下文（Token）", price: "美元/百万，入/出", used: "使用者", test: "测试",
   },
   tool: {
-    from: "来源", "built-in": "Parley", web: "网络", mcp: "MCP", custom: "配置", tokens: "词元", call: "调用",
+    from: "来源", "built-in": "Parley", web: "网络", mcp: "MCP", custom: "配置", tokens: "Token", call: "调用",
     "call-text": "服务器会真正执行，不受护栏限制。", servers: "MCP 服务器", address: "地址或命令", server: "MCP 服务器",
     "server-text": "*** 保留已存的密钥。", add: "添加服务器", remove: "已存的密钥也会删除。", decisions: "护栏的决定", reason: "原因",
   },
