@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from contextlib import ExitStack
+from multiprocessing import get_context
 
+from gateway.playground.ports import free_port as platform_port
 from tests.fork_server import ROOT
 
 CHOOSE = """
@@ -35,3 +37,15 @@ def test_processes_choose_different_ports() -> None:
             process.communicate(b"\n")
     assert [process.returncode for process in processes] == [0] * 8
     assert len(chosen) == len(set(chosen)) == 8 * 240
+
+
+def test_forked_processes_choose_the_ports_of_simulated_platforms_in_different_orders() -> None:
+    here = _choose_platform_ports()
+    with get_context("fork").Pool(1) as pool:
+        there = pool.apply(_choose_platform_ports)
+    assert len(set(here)) == len(set(there)) == 20
+    assert here != there
+
+
+def _choose_platform_ports() -> list[int]:
+    return [platform_port() for _ in range(20)]

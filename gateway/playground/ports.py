@@ -1,17 +1,19 @@
 """Ports for servers that take their port as a number, and may start again at it."""
 
+import os
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import cycle, islice
 from random import SystemRandom
 
-_FIRST = 10_000
-_NUMBER = 2_000
-"""10,000 to 11,999: below what Linux gives to outgoing connections and to servers that ask for any port
+_PORTS = range(10_000, 12_000)
+"""Below what Linux gives to outgoing connections and to servers that ask for any port
 (net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
 
-_numbers = count(SystemRandom().randrange(_NUMBER))
+_orders: dict[int, Iterator[int]] = {}
+"""The ports in an order of its own for each process, by process ID: two processes that were forked from one hardly ever
+choose the same port at the same time."""
 
 
 @contextmanager
@@ -29,7 +31,10 @@ def free_port() -> int:
     Raises:
         OSError: All ports of the range are taken.
     """
-    return first_free(_FIRST + next(_numbers) % _NUMBER for _ in range(_NUMBER))
+    process = os.getpid()
+    if process not in _orders:
+        _orders[process] = cycle(SystemRandom().sample(_PORTS, len(_PORTS)))
+    return first_free(islice(_orders[process], len(_PORTS)))
 
 
 def first_free(ports: Iterable[int]) -> int:
