@@ -164,7 +164,7 @@ async def test_a_provider_may_leave_it_to_a_person(tmp_path: Path) -> None:
         agent = ApprovalThread(harness)
         await agent.say("write them")
         (asked,) = agent.interrupts
-        assert asked.value["action_requests"][0]["description"] == "it writes a file"
+        assert asked.value["action_requests"][0]["description"] == "it writes a file."
         assert agent.files() == ["free-1"]
         told = results(await agent.resume(APPROVE))
         assert agent.files() == ["ask-1", "free-1"]
