@@ -400,7 +400,9 @@ class _Forks:
 
     def _answer(self, asking: socket.socket) -> _Request | None:
         """Fork, or end what was forked for a client that is gone. Return the request in the process that was forked."""
-        message, files, _, _ = socket.recv_fds(asking, MAX_REQUEST_BYTES, 4)
+        message, files = b"", list[int]()
+        with suppress(ConnectionError):  # who asks has ended
+            message, files, _, _ = socket.recv_fds(asking, MAX_REQUEST_BYTES, 4)
         if message:
             request = _Request(**json.loads(message))
             return request if self._fork(asking, request, files) else None
@@ -427,7 +429,7 @@ class _Forks:
         if is_client:
             self._clients[asking] = pid
         _close_files(files)
-        with suppress(BrokenPipeError):  # who asked has ended
+        with suppress(ConnectionError):  # who asked has ended
             status.send(str(pid).encode())
         return False
 
@@ -456,7 +458,8 @@ def _report_ended(children: dict[int, socket.socket]) -> None:
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            with children.pop(pid) as connection, suppress(BrokenPipeError):
+            # Who asked may have ended, perhaps without reading the process ID.
+            with children.pop(pid) as connection, suppress(ConnectionError):
                 connection.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 

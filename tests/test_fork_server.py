@@ -1,10 +1,13 @@
 """Forked processes behave like started ones: output, exit code, environment, folder, signals."""
 
+import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ from tests.fork_server import (
     PROGRAM,
     ROOT,
     ParleyProcess,
+    _Request,
+    _server_for,
     can_fork,
     fork_parley,
     forked_program,
@@ -97,6 +102,20 @@ def test_a_program_ends_the_same(tmp_path: Path, end: str) -> None:
 
 def _without_frames(lines: list[str]) -> list[str]:
     return [line for line in lines if not line.startswith(" ")]
+
+
+def test_it_goes_on_if_a_program_leaves_without_reading_its_answer(tmp_path: Path) -> None:
+    own = environment(tmp_path)
+    request = _Request(["check"], own, str(tmp_path), "gateway", "")
+    sent = json.dumps(asdict(request)).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as program:
+        program.connect(bytes.fromhex(_server_for({}).address))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, Path(os.devnull).open("r+b") as nothing:
+            socket.send_fds(program, [sent], [*3 * [nothing.fileno()], theirs.fileno()])
+            assert select.select([ours], [], [], 20)[0]
+    assert run_parley(("--version",), own, tmp_path).returncode == 0
+    assert run_parley(("--version",), own, tmp_path).returncode == 0
 
 
 async def test_a_service_ends_by_signals(tmp_path: Path) -> None:
