@@ -8,7 +8,8 @@ const POINTED_AT = ".table:has(td) :is(:hover, :focus-visible)";
 
 /** The tables that wait until they may move rows, their own and those below. @type {Set<() => void>} */
 const held = new Set();
-for (const name of ["pointerout", "focusout"]) document.addEventListener(name, () => setTimeout(() => held.forEach((release) => release())));
+// `pointerover`, too: what was pointed at and is removed meanwhile is never left.
+for (const name of ["pointerout", "pointerover", "focusout"]) document.addEventListener(name, () => setTimeout(() => held.forEach((release) => release())));
 
 /** Return a table; await its first `restart`. @param {TableOptions} options @returns {Table} */
 export function createTable(options) {
