@@ -241,7 +241,7 @@ async def test_a_start_that_is_written_too_late_is_undone(
 async def test_a_start_that_will_be_undone_is_not_found_by_its_key(
     url: str, tmp_path: Path
 ) -> None:
-    settings = RuntimeSettings(write_s=0.5, sweep_s=0.1)
+    settings = RuntimeSettings(write_s=3.0, sweep_s=0.1)
     async with runtime(tmp_path, settings, url) as (runs, _):
         await runs.threads.create(THREAD, {}, now=1.0)
         asked = replace(asking("instant"), start_key="m")
