@@ -53,7 +53,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 from typing_extensions import override
 
@@ -260,8 +260,16 @@ def is_store_outage(error: Exception) -> bool:
     >>> is_store_outage(StoreError("full")), is_store_outage(RowNotFound("gone"))
     (True, False)
     """
-    is_answer = isinstance(error, RowNotFound | RowConflict | ValueRefused)
-    return isinstance(error, StoreError) and not is_answer
+    return is_repeatable(error) and not isinstance(error, RowNotFound | RowConflict)
+
+
+def is_repeatable(error: Exception) -> TypeGuard[StoreError]:
+    """Return whether the store failed, and the same call may succeed later.
+
+    >>> is_repeatable(StoreError("full")), is_repeatable(ValueRefused()), is_repeatable(ValueError())
+    (True, False, False)
+    """
+    return isinstance(error, StoreError) and not isinstance(error, ValueRefused)
 
 
 class _GroupUnwrapper(AbstractContextManager[None]):

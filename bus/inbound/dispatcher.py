@@ -7,7 +7,7 @@ from bus.commands import ParsedCommand, recognize_command
 from bus.commands.runner import CommandRunner
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
-from bus.errors import unwrapped
+from bus.errors import is_repeatable, unwrapped
 from bus.inbound.chat_migrations import HeldRows
 from bus.inbound.gesture_collector import GestureCollector
 from bus.log_context import bind_conversation
@@ -19,7 +19,7 @@ from bus.messages import (
     decode_reply_target,
 )
 from store.chat_owners import EVERYTHING, WorkMark
-from store.errors import StoreError, ValueRefused
+from store.errors import StoreError
 from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class InboundDispatcher:
                 await self._commands.run(row, inbound, command)
             self._tracer.record_end(row, outcome="command", ended_at=self._now())
         except Exception as error:
-            if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
+            if is_repeatable(error):
                 # The row stays unfinished, and a search (bus/nodes/failover.py) resumes it.
                 log.exception("command %s could not be stored; it is retried", row.id)
                 return

@@ -20,6 +20,7 @@ from typing_extensions import override
 from bus.bounded import BoundedDict
 from bus.context import BusContext
 from bus.conversation.conversations import Conversations
+from bus.errors import is_repeatable
 from bus.inbound.gestures import (
     MAX_GAP_S,
     fits,
@@ -38,7 +39,6 @@ from bus.messages import (
 from bus.platform import Disposition
 from bus.retry import StoreRetry
 from bus.runs.questions import decode_question
-from store.errors import StoreError, ValueRefused
 from store.inbox import InboxRow
 
 log = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ class GestureCollector(Stage):
                 try:
                     is_joined = await self._join(gesture)
                 except Exception as error:
-                    if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
+                    if is_repeatable(error):
                         await self._store.wait(error)
                         continue
                     log.exception("parts of a message are answered separately")

@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from bus.bounded import BoundedDict
-from bus.errors import unwrapped
+from bus.errors import is_repeatable, unwrapped
 from bus.messages import OutboundIndicator, ReplyTarget, chat_of, decode_outbound
 from bus.outbound.delivery_attempts import ClosedRow, DeliveryAttempts
 from bus.outbound.indicators import IndicatorUpdater, is_answered, list_repeated
@@ -33,7 +33,7 @@ from bus.retry import StoreRetry
 from bus.runs.port import ThreadFiles
 from bus.tracing import NO_TRACER, MessageTracer
 from store.conversations import ChatMigration, ConversationKey
-from store.errors import StoreError, ValueRefused
+from store.errors import StoreError
 from store.inbox import InboxRow
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, UnreadMessage
 
@@ -319,7 +319,7 @@ class DeliveryWorker:
                 return
             closed = await self._attempts.advance(row, body, adapter)
         except Exception as error:
-            if isinstance(error, StoreError) and not isinstance(error, ValueRefused):
+            if is_repeatable(error):
                 raise
             log.exception("outbox row %s (%s) cannot be sent", row.id, row.key)
             is_undecodable = isinstance(error, ValueError)
