@@ -40,13 +40,16 @@ def canceled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
     end = texts.stopped_by_operator if control.by_operator else texts.stopped
     if control.reason is CancelReason.INTERRUPTED:
         end = texts.interrupted
-    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)
+    return _stopped_reply(text, end)
 
 
 def operator_stop_reply(turn: TurnRecord) -> Reply:
     """Return the answer of a turn whose run a client of the API canceled."""
-    text = f"{turn.attempt.fold.text}\n\n{turn.texts.stopped_by_operator}"
-    return Reply(markdown=text.strip(), stopped=True)
+    return _stopped_reply(turn.attempt.fold.text, turn.texts.stopped_by_operator)
+
+
+def _stopped_reply(text: str, end: str) -> Reply:
+    return Reply(markdown=f"{text}\n\n{end}".strip(), stopped=True)
 
 
 def is_retryable(failure: RunFailed, reason: str = "") -> bool:
