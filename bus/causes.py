@@ -8,8 +8,7 @@ from store.schedules import Schedule
 
 def schedule_id_of(message: InboundMessage) -> str:
     """Return the ID of the schedule that sent a message; "" = none did."""
-    kind, _, name = message.origin.partition(":")
-    return "" if kind == HOOK else name
+    return "" if message.origin_kind == HOOK else message.origin.partition(":")[2]
 
 
 def describe_cause(message: InboundMessage, schedule: Schedule | None, texts: Messages) -> str:
@@ -22,10 +21,10 @@ def describe_cause(message: InboundMessage, schedule: Schedule | None, texts: Me
     """
     if not message.origin:
         return ""
-    kind, _, name = message.origin.partition(":")
+    name = message.origin.partition(":")[2]
     # A repetition by an administrator has another event ID.
     own = message.event_id.partition(f"{message.origin}:")[2]
-    if kind == HOOK:
+    if message.origin_kind == HOOK:
         parts = [
             texts.cause_hook.format(name=name),
             texts.cause_event.format(event=message.hook_event) if message.hook_event else "",
