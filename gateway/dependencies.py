@@ -1,16 +1,17 @@
-"""FastAPI dependencies: the running services, the agent's services, the bus and the terminal adapter.
+"""FastAPI dependencies: the running services, the agent's services, the bus, the terminal adapter, and the language.
 
 They are coroutine functions, because FastAPI calls other functions in worker threads, which takes 0.1 ms per call.
 """
 
 from typing import Annotated
 
-from fastapi import Depends
+from fastapi import Depends, Header
 from starlette.requests import HTTPConnection
 
 from agent.services import AgentServices
 from bots.terminal.adapter import TerminalAdapter
 from bus.service import Bus
+from gateway.config_messages import preferred_language
 from gateway.errors import ServiceNotRunning
 from gateway.services import Services
 
@@ -45,5 +46,11 @@ async def get_terminal(services: ServicesDep) -> TerminalAdapter:
     return services.terminal
 
 
+async def get_language(accept_language: Annotated[str, Header()] = "") -> str:
+    """Return the reader's language: `en` or `zh`."""
+    return preferred_language(accept_language)
+
+
 BusDep = Annotated[Bus, Depends(get_bus)]
 TerminalDep = Annotated[TerminalAdapter, Depends(get_terminal)]
+LanguageDep = Annotated[str, Depends(get_language)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Header, HTTPException, Query
+from fastapi import APIRouter, Depends, HTTPException, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection, Request
 
@@ -12,10 +12,10 @@ from bots.config import PlatformConfig
 from gateway.config_documentation import document_key
 from gateway.config_editor import ConfigChangedMeanwhile, ConfigEditor, ConfigNotSaved, SavedText
 from gateway.config_file import ConfigError
-from gateway.config_messages import preferred_language, translate, translate_all
+from gateway.config_messages import translate, translate_all
 from gateway.config_sources import Origin
 from gateway.config_text import KeyNotSettable
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import LanguageDep, ServicesDep
 from gateway.errors import ServiceNotRunning
 from gateway.middleware import AUDIT_DETAIL
 from gateway.openapi import error_responses
@@ -34,13 +34,7 @@ async def get_editor(connection: HTTPConnection) -> ConfigEditor:
     return editor
 
 
-async def get_language(accept_language: Annotated[str, Header()] = "") -> str:
-    """Return the language of messages: `en` or `zh`."""
-    return preferred_language(accept_language)
-
-
 EditorDep = Annotated[ConfigEditor, Depends(get_editor)]
-LanguageDep = Annotated[str, Depends(get_language)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 

@@ -13,11 +13,10 @@ from starlette.responses import Response, StreamingResponse
 from bus.history.transcript import transcript
 from bus.locales import messages_for
 from bus.settings.memory_scope import memory_scope
-from gateway.dependencies import ServicesDep
+from gateway.dependencies import LanguageDep, ServicesDep
 from gateway.langgraph.route import parse_id
 from gateway.openapi import error_responses
 from gateway.routes.channels import ConversationAddress
-from gateway.routes.configuration import LanguageDep
 from gateway.routes.masking import masking
 from gateway.routes.places import place_of
 from gateway.routes.timeline import ConversationHistory, Cursor, TimelineRow, open_history
