@@ -29,13 +29,16 @@ async def test_a_call_is_repeated_until_the_journal_works() -> None:
     assert store.outage == "disk full"
 
 
-@pytest.mark.parametrize("answer", [RowConflict, RowNotFound, ValueRefused])
-async def test_answers_of_the_journal_are_not_repeated(answer: type[StoreError]) -> None:
-    at_once = retried(FailingStore(answer("gone")), "test")
-    later = retried(FailingStore(StoreUnavailable("full"), answer("gone")), "test")
+@pytest.mark.parametrize(
+    "answer", [RowConflict("gone"), RowNotFound("gone"), ValueRefused()], ids=repr
+)
+async def test_answers_of_the_journal_are_not_repeated(answer: StoreError) -> None:
+    at_once = retried(FailingStore(answer), "test")
+    later = retried(FailingStore(StoreUnavailable("full"), answer), "test")
     for store in (at_once, later):
-        with anyio.fail_after(20), pytest.raises(answer):
+        with anyio.fail_after(20), pytest.raises(type(answer)) as raised:
             await store.find(7)
+        assert raised.value is answer
 
 
 async def test_a_run_is_tried_again_as_long_as_that_may_help() -> None:
