@@ -56,6 +56,11 @@ _OUT_OF_REACH = """[...document.querySelectorAll('a, button, input, select, text
   const scrolls = (place) => place && (/auto|scroll/.test(overflow(place)) || scrolls(place.parentElement));
   return at.width > 0 && !one.closest('.skip') && (at.left < 0 || at.right > innerWidth) && !scrolls(one.parentElement);
 }).map((one) => one.outerHTML.slice(0, 200))"""
+_COVERED_LINKS = """[...document.querySelectorAll('nav a')].filter((one) => {
+  one.scrollIntoView({ block: 'nearest' });
+  const at = one.getBoundingClientRect();
+  return !one.contains(document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2));
+}).map((one) => one.innerText)"""
 _AXE_RUN = """axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations.map((one) =>
   [one.id, one.help, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary)]))"""
 
@@ -131,6 +136,8 @@ async def test_every_view_is_accessible_and_safe_in_light_and_dark(tmp_path: Pat
         assert found == {}
         assert await page.evaluate("window.canaries") == 0
         assert page.errors == []
+        await page.resize(1280, 700)  # lower than the navigation with the footer
+        assert await page.evaluate(_COVERED_LINKS) == []
 
 
 async def test_every_view_fits_on_a_phone_in_both_languages(tmp_path: Path) -> None:
