@@ -131,6 +131,25 @@ class Transcript:
     duration_s: float | None = None
 
 
+MAX_DURATION_S = 31 * 86_400
+"""Longest believable recording, seconds. A longer one is an error of its sender."""
+
+
+def parse_duration(value: object, *, units_per_s: int = 1) -> float | None:
+    """Return the length of a recording in seconds; None if it is no number, negative, or unbelievably long.
+
+    Args:
+        value: What the platform or the model server sent.
+        units_per_s: 1000 if that is in milliseconds.
+
+    >>> [parse_duration(value, units_per_s=1000) for value in (2500, 0, -1, 10**400, float("nan"), True, "2500")]
+    [2.5, 0.0, None, None, None, None, None]
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value / units_per_s if 0 <= value <= MAX_DURATION_S * units_per_s else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePart:
     """One platform message of a gesture; fields as on `InboundMessage`.

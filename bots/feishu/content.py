@@ -18,7 +18,7 @@ from bots.feishu.people import SOMEONE, People
 from bots.feishu.posts import post_body, post_markdown, post_nodes, post_pictures
 from bots.text.quotations import FORWARDED
 from bus.characters import clean
-from bus.messages import Attachment
+from bus.messages import Attachment, parse_duration
 
 Kind = Literal["file", "image", "audio", "video"]
 
@@ -371,18 +371,16 @@ def _picture(holder: str, key: str) -> Iterator[Attachment]:
 def _file(holder: str, value: JsonNode, kind: Kind) -> Iterator[Attachment]:
     key = value.text("file_key")
     if key:
-        name = value.text("file_name").strip() or _default_name(
-            kind, value.milliseconds("duration")
-        )
-        mime = _MIMES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
         duration_ms = value.milliseconds("duration")
+        name = value.text("file_name").strip() or _default_name(kind, duration_ms)
+        mime = _MIMES.get(PurePosixPath(name).suffix.lower(), "application/octet-stream")
         yield Attachment(
             name=name,
             mime=mime,
             kind=kind,
             ref=_resource(holder, key, "file"),
             is_speech=kind == "audio" or mime.startswith("audio/"),
-            duration_s=duration_ms / 1000 if duration_ms is not None else None,
+            duration_s=parse_duration(duration_ms, units_per_s=1000),
         )
 
 

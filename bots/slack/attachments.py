@@ -8,7 +8,7 @@ from bots.common.attachments import attachment_kind
 from bots.slack.mentions import plain
 from bots.slack.mrkdwn_parser import link, parse_plain
 from bots.slack.payload import as_list, as_mapping, as_str
-from bus.messages import Attachment
+from bus.messages import Attachment, parse_duration
 
 UNAVAILABLE: Mapping[str, str] = {
     "tombstone": "it was deleted",
@@ -130,7 +130,6 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
     subtype = file.get("subtype")
     is_audio = subtype == "slack_audio"  # Slack calls some audio files videos.
     kind = "audio" if is_audio else attachment_kind(mime)
-    duration_ms = file.get("duration_ms")
     states = (as_str(file.get("mode")), as_str(file.get("file_access")))
     missing = next((state for state in states if state in UNAVAILABLE), "")
     return Attachment(
@@ -139,7 +138,7 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
         size_bytes=size if isinstance(size, int) and size >= 0 and not extension else None,
         kind=kind,
         is_speech=kind == "audio" or subtype == "slack_video",
-        duration_s=duration_ms / 1000 if isinstance(duration_ms, int | float) else None,
+        duration_s=parse_duration(file.get("duration_ms"), units_per_s=1000),
         ref=f"{_NO_FILE}{missing}" if missing else f"{ref} {_url(file)}".rstrip(),
     )
 

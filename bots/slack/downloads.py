@@ -24,7 +24,7 @@ from bots.slack.errors import SlackError, error_from_exception, error_from_statu
 from bots.slack.payload import as_mapping, as_str
 from bus.characters import clean
 from bus.errors import FileTooLarge
-from bus.messages import Attachment, Transcript
+from bus.messages import Attachment, Transcript, parse_duration
 
 log = logging.getLogger(__name__)
 
@@ -123,12 +123,11 @@ class SlackDownloader:
                 words = vtt_words(await self._read_text(url)) or words
             except SlackError as error:
                 log.info("only the beginning of a transcript is known: %s", error)
-        duration_ms = file.get("duration_ms")
         return Transcript(
             text=words,
             language=as_str(transcription.get("locale")),
             source="Slack",
-            duration_s=duration_ms / 1000 if isinstance(duration_ms, int | float) else None,
+            duration_s=parse_duration(file.get("duration_ms"), units_per_s=1000),
         )
 
     async def _read_text(self, url: str) -> str:

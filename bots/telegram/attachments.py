@@ -3,7 +3,7 @@
 from bots.common.attachments import attachment_kind, file_name
 from bots.telegram.payload import Json, as_int, as_object, as_objects, as_str
 from bus.characters import clean
-from bus.messages import Attachment
+from bus.messages import Attachment, parse_duration
 
 _DEFAULTS = {
     "voice": ("voice.ogg", "audio/ogg"),
@@ -69,7 +69,7 @@ def _file(media: Json, name: str, mime: str) -> Attachment:
         kind=attachment_kind(mime),
         ref=str(media["file_id"]),
         is_speech=name == _DEFAULTS["video_note"][0] or attachment_kind(mime) == "audio",
-        duration_s=as_int(media.get("duration")),
+        duration_s=parse_duration(media.get("duration")),
     )
 
 

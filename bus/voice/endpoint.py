@@ -13,7 +13,7 @@ import httpx
 from bus.characters import clean
 from bus.errors import SpeechError
 from bus.file_form import FileForm
-from bus.messages import Attachment, Transcript
+from bus.messages import Attachment, Transcript, parse_duration
 from bus.retry import Backoff
 from bus.voice.config import VoiceConfig
 
@@ -122,14 +122,14 @@ class SpeechEndpoint:
 
     def _parse(self, answer: httpx.Response) -> Transcript:
         body = _json_object(answer)
-        text, duration, language = body.get("text"), body.get("duration"), body.get("language")
+        text, language = body.get("text"), body.get("language")
         if not isinstance(text, str):
             raise SpeechError("refused", "the answer is not a transcript")
         return Transcript(
             text=clean(text).strip(),
             language=language if isinstance(language, str) else self._config.language or "",
             source=self._config.model,
-            duration_s=duration if isinstance(duration, int | float) else None,
+            duration_s=parse_duration(body.get("duration")),
         )
 
 

@@ -208,6 +208,8 @@ def test_a_clip_is_sound_whatever_its_type() -> None:
             "duration_ms": 2500}  # fmt: skip
     (file,) = read_message({"files": [clip]}, ME).files
     assert (file.kind, file.is_speech, file.duration_s) == ("audio", True, 2.5)
+    (endless,) = read_message({"files": [clip | {"duration_ms": 10**400}]}, ME).files
+    assert endless.duration_s is None
 
 
 @pytest.mark.parametrize(

@@ -295,13 +295,14 @@ FROM_BOB = {"type": "user", "date": 1, "sender_user": BOB}
         ({"video_note": {k: VOICE[k] for k in ("file_id", "duration")}}, (True, 7, False)),
         ({"video": VOICE | {"mime_type": "video/mp4"}}, (False, 7, False)),
         ({"document": VOICE | {"mime_type": "text/plain"}}, (False, 7, False)),
+        ({"voice": VOICE | {"duration": 10**30}}, (True, None, False)),
         ({"voice": VOICE, "forward_origin": FROM_BOB}, (True, 7, True)),
         ({"text": TAP, "reply_to_message": replied(voice=VOICE, **{"from": BOB})}, (True, 7, True)),
     ],
-    ids=["voice", "audio", "video note", "video", "document", "forwarded", "replied"],
+    ids=["voice", "audio", "video note", "video", "document", "endless", "forwarded", "replied"],
 )
 def test_recordings_have_a_length_and_belong_to_somebody(
-    fields: dict[str, Any], found: tuple[bool, int, bool]
+    fields: dict[str, Any], found: tuple[bool, int | None, bool]
 ) -> None:
     is_reply = "reply_to_message" in fields
     [file] = accepted(**({"chat": PLAIN} if is_reply else {"text": None}), **fields).attachments
