@@ -113,8 +113,8 @@ test-long: $(V)/.dev
 test-slowest: $(V)/.dev
 	env -u PYTHONDONTWRITEBYTECODE $(V)/bin/python -m pytest -q --workers 4 --durations=20
 
-# Lists lines and functions that no test reaches, including those of services: each Python of .venv measures itself
-# while the file exists. Takes twice as long as `make test`. COVERAGE_TESTS selects a part of the suite.
+# Lists lines and functions that no test reaches, including those of services: while the .pth file exists, each Python
+# process of .venv measures itself. Takes twice as long as `make test`. COVERAGE_TESTS selects a part of the suite.
 COVERAGE_START = $(shell $(V)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/a0_parley_coverage.pth
 coverage: export COVERAGE_FILE := $(CURDIR)/.coverage
 coverage: $(V)/.dev
@@ -140,11 +140,11 @@ format: $(V)/.dev
 detect-blocking-io: $(V)/.dev
 	$(V)/bin/python -P -m tests.lab.blocking_io
 
-# Runs the proof: three minutes under faults. NODES=2 uses PostgreSQL. `parley prove --hours 1` is the long form.
+# Runs the proof: three minutes under faults. NODES=2 uses PostgreSQL. For a longer run: `parley prove --hours 1`.
 prove: $(V)/.dev
 	$(V)/bin/parley prove $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),3) --nodes $(or $(NODES),1)
 
-# Checks that the service's resource usage does not grow. HOURS; RATE in messages a second.
+# Checks that the service's resource usage does not grow. HOURS sets the duration, RATE the messages per second.
 soak: $(V)/.dev
 	$(V)/bin/python -P -m tests.lab.soak --hours $(or $(HOURS),2) --rate $(or $(RATE),20)
 

@@ -2,9 +2,9 @@
 
     python .ci/sbom.py requirements.lock > parley.cdx.json
 
-The hashes are those of the lock file: pip and uv install nothing else. Licenses and dependencies are those of the
-packages installed for the Python that runs this; packages that are not installed (other systems) have none. The
-output is the same for the same input; SOURCE_DATE_EPOCH sets its time.
+The hashes come from the lock file; pip and uv install nothing else. Licenses and dependencies come from the packages
+that are installed for the Python that runs this script. Packages that are not installed, such as those for other
+systems, have none. The same input gives the same output; SOURCE_DATE_EPOCH sets its time.
 """
 
 import json
@@ -27,7 +27,7 @@ REQUIREMENT = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def normalized(name: str) -> str:
-    """Return a package's name as indexes write it."""
+    """Return a package's name as package indexes normalize it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,4 +1,4 @@
-"""What the documentation site adds to `docs/`: the pages at the root of the repository; links to them and pictures."""
+"""MkDocs hooks: add the pages at the repository's root to the site, and adjust links to them and to pictures."""
 
 import re
 from pathlib import Path
