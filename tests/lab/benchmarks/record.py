@@ -11,7 +11,7 @@ TABLE = Path(__file__).parents[3] / "docs" / "explanation" / "benchmark-history.
 _HEAD = """# History of the figures
 
 `make bench RECORD=1` adds a column: the figures that have a bar, at that commit. Ratios compare rounds of one run; \
-absolute figures depend on the machine and on its hour. Figures in bold miss their bar.
+absolute figures depend on the machine and on the hour. Figures in bold miss their bar.
 
 """
 
