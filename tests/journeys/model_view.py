@@ -124,7 +124,7 @@ class Examples:
         parts.append(_block(json.dumps(on_the_wire(inbound, "support"), indent=2), "json"))
         shown = {key: self.context(inbound)[key] for key in ("chat", "user_id", "channel_user_id")}
         parts += [
-            "The runtime context has, among others:",
+            "The runtime context contains, among other keys:",
             _block(json.dumps(shown, indent=2), "json"),
         ]
         return "\n\n".join(parts)
