@@ -22,7 +22,7 @@ PARALLEL_PARTS = 4
 LISTED = 1000
 
 _PROBES = "probes"
-"""The folder of the objects that checks store. No row names them, so the sweep deletes those of killed processes."""
+"""The folder of the objects that checks store. No row names them, so the sweep deletes what killed processes left."""
 
 
 class Bucket:
@@ -38,7 +38,7 @@ class Bucket:
 
     def __init__(self, config: StorageConfig, *, retry_s: float | None = None) -> None:
         retry_s = config.retry_s if retry_s is None else retry_s
-        # Takes 15 MB that only this needs.
+        # Imported here because it takes 15 MB that only buckets need.
         self._obstore: ModuleType = importlib.import_module("obstore")
         self._name = config.bucket
         self._place = config.endpoint or "Amazon S3"
@@ -65,7 +65,7 @@ class Bucket:
             )
 
     def put(self, name: str, content: Iterator[bytes] | bytes) -> None:
-        """Store an object; it is complete or missing. Raises FilesUnavailable."""
+        """Store an object, completely or not at all. Raises FilesUnavailable."""
         with self._errors():
             if isinstance(content, bytes):
                 self._obstore.put(self._store, name, content, use_multipart=False)
@@ -106,14 +106,14 @@ class Bucket:
                 self._obstore.delete(self._store, list(names))
 
     def list_older(self, than: datetime) -> Iterator[list[str]]:
-        """Yield the names of the objects that were stored before a time, in parts. Raises FilesUnavailable."""
+        """Yield batches of names of the objects that were stored before a time. Raises FilesUnavailable."""
         with self._errors():
             for part in self._obstore.list(self._store, chunk_size=LISTED):
                 yield [meta["path"] for meta in part if meta["last_modified"] < than]
 
     def check(self) -> None:
         """Return if objects can be stored, read and deleted now. Raises FilesUnavailable."""
-        # A name of its own: the check of another node would delete the object before this one reads it.
+        # Use a unique name. Otherwise another node's check could delete the object before this one reads it.
         name = f"{_PROBES}/{secrets.token_hex(8)}"
         self.put(name, b"parley")
         self.read(name)

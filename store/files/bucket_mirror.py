@@ -1,7 +1,7 @@
 """BucketMirror: a node's copy of files. Their contents are in a bucket, their names in the database.
 
 Contents are stored before the rows that name them. So a node that dies in between loses nothing that it reported as
-stored, and leaves objects that no row names (`housekeeping.py`).
+stored, but leaves objects that no row names (`housekeeping.py`).
 """
 
 import logging
@@ -29,10 +29,10 @@ from store.files.tree import LocalFile, list_tree
 from store.transaction import T
 
 TRANSFERS = 16
-"""Files copied at the same time, of all areas."""
+"""Maximum number of files copied at the same time, in all areas together."""
 
 SETTLED_NS = 10_000_000
-"""Two changes of a file have different times if they are further apart than this, nanoseconds."""
+"""Two changes to a file have different modification times if they are further apart than this, nanoseconds."""
 
 CHECK_S = 5.0
 """How long to reuse the result of a check, seconds."""
@@ -130,7 +130,7 @@ class BucketMirror(FileMirror):
     async def delete_unnamed(self, before: datetime) -> int:
         """Delete objects that were stored before a time and that no row names; return their number.
 
-        Nodes that were killed between an upload and the change of the rows leave them.
+        Nodes that are killed between an upload and the change of the rows leave such objects behind.
 
         Raises:
             StoreError: Some could not be checked.
@@ -236,7 +236,7 @@ class BucketMirror(FileMirror):
     # ---- to the bucket -------------------------------------------------------------------------
 
     async def _settle(self, changes: LocalChanges) -> None:
-        """Wait until a further change of any of the files would be seen by its time."""
+        """Wait until any further change to the files would get a later modification time."""
         latest = max((file.changed_ns for file in changes.changed.values()), default=0)
         wait_ns = min(latest + SETTLED_NS - time.time_ns(), SETTLED_NS)
         if wait_ns > 0:
@@ -263,7 +263,7 @@ class BucketMirror(FileMirror):
             known = {
                 path: file for path, file in index.files.items() if path not in changes.removed
             }
-            # Another node may have stored changes since the copy was updated: they are fetched later.
+            # Another node may have stored changes since the copy was updated. They are fetched later.
             version = change.version if change.previous == previous else index.version
             save = partial(self._save_index, area, version, {**known, **uploaded})
             await anyio.to_thread.run_sync(save)

@@ -49,7 +49,7 @@ def plan_fetch(
         local: The files on disk.
         known: The files on disk at the last comparison.
         stored: The stored files.
-        drops_changes: Drop changes on disk instead: an earlier process made them.
+        drops_changes: Drop changes on disk instead, because an earlier process made them.
     """
     wanted, kept = [], {}
     for path, file in stored.items():
@@ -67,7 +67,7 @@ def plan_fetch(
         if path not in stored
         and (drops_changes or ((before := known.get(path)) is not None and before.matches(file)))
     ]
-    # Remove an entry whose kind changed before fetching the new one.
+    # If an entry has changed its kind, remove it before fetching the new one.
     removed += [
         file.path for file in wanted if file.path in local and local[file.path].kind != file.kind
     ]

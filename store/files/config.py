@@ -1,4 +1,4 @@
-"""The `storage` section of the configuration: where the files are that every process of the service needs."""
+"""The `storage` section of the configuration: where to keep the files that every process of the service needs."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ class StorageConfig(BaseModel):
             None = the data folder.
         endpoint: The S3-compatible service, `https://HOST:PORT`; None = $AWS_ENDPOINT_URL, else Amazon's.
         region: None = $AWS_REGION, else us-east-1.
-        access_key_id: With `secret_access_key`; None = $AWS_ACCESS_KEY_ID, else what the machine or pod may use.
+        access_key_id: Set it with `secret_access_key`; None = $AWS_ACCESS_KEY_ID, else the role of the machine or pod.
         secret_access_key: None = $AWS_SECRET_ACCESS_KEY.
         retry_s: How long to repeat a request while the bucket does not answer, seconds; 0 = send it once.
     """
@@ -36,7 +36,7 @@ class StorageConfig(BaseModel):
         default=20.0,
         ge=0,
         le=300,
-        description="how long a bucket that does not answer is asked again, seconds",
+        description="how long to retry a request to a bucket that does not answer, seconds",
     )
 
     @field_validator("url")
@@ -55,7 +55,7 @@ class StorageConfig(BaseModel):
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise ValueError("must start with http:// or https://")
         if endpoint is not None and "@" in urlsplit(endpoint).netloc:
-            raise ValueError("must name no user: use access_key_id and secret_access_key")
+            raise ValueError("must not contain a user: use access_key_id and secret_access_key")
         return endpoint
 
     @property

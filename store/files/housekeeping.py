@@ -12,12 +12,12 @@ from store.files.mirror import FileMirror
 from store.nodes import Nodes
 
 EVERY_S = 6 * 3600.0
-"""How often to look for them, seconds; the first time soon after the start."""
+"""How often to look for them, seconds. The first search is soon after the start."""
 
 FIRST_S = 60.0
 
 UNNAMED = timedelta(days=1)
-"""How old an object has to be, seconds: no upload takes this long."""
+"""Minimum age of an object to delete, seconds. No upload takes this long."""
 
 UNUSED_S = 7 * 86_400.0
 """How long to keep a copy of a thread after its last use, seconds."""

@@ -27,9 +27,9 @@ async def import_files(
     Args:
         config: The `storage` section, which names a bucket.
         home: The data folder of this node.
-        database: Gets the rows.
+        database: Where to store the rows.
         source: The folder; it is not changed, and nothing else may change it meanwhile.
-        memory: The folder of the memory inside it.
+        memory: The path of the memory folder inside it.
 
     Raises:
         FilesUnavailable: The bucket cannot be used, or has other keys.

@@ -57,7 +57,7 @@ class IndexFiles:
     """The indexes on disk, one file for each area.
 
     Args:
-        folder: Where they are; the first one creates it.
+        folder: Their folder; saving the first index creates it.
     """
 
     def __init__(self, folder: Path) -> None:

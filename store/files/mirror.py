@@ -20,7 +20,7 @@ class FileArea:
 
     Attributes:
         name: Its name in the database, and its objects' name prefix.
-        folder: Where its files are, relative to the folder of the files.
+        folder: The folder of its files, relative to the folder of all shared files.
         only: The names in that folder that belong to it; None = all.
     """
 
@@ -49,7 +49,7 @@ class FileMirror(Protocol):
     """Whether there is anything to copy: False if the files are in a folder that all nodes see."""
 
     async def fetch(self, area: FileArea) -> None:
-        """Update the local copy; changes that are not stored yet stay."""
+        """Update the local copy, and keep changes that are not stored yet."""
         ...
 
     async def store(self, area: FileArea) -> None:

@@ -1,4 +1,4 @@
-"""Opens what `storage.url` names, and shares the key files of the nodes. Functions that are not `async` block."""
+"""Opens the storage that `storage.url` names, and shares key files between nodes. Functions without `async` block."""
 
 import shutil
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from store.files.rows import StoredFileRows
 
 
 async def open_mirror(config: StorageConfig, home: Path, database: Database) -> FileMirror:
-    """Return the mirror that copies files. `home`: the data folder. Sends nothing yet.
+    """Return the mirror that copies files. `home`: the data folder. Sends no requests yet.
 
     Raises:
         FilesUnavailable: The settings cannot be used.

@@ -129,7 +129,7 @@ class StoredFileRows:
         """
 
         def work(tx: Transaction) -> AreaChange | None:
-            tx.lock(f"files {area}")  # from now on no other transaction changes the area
+            tx.lock(f"files {area}")  # from now on, no other transaction can change the area
             rows = tx.run(_VERSION, {"area": area})
             previous = int(rows[0]["version"]) if rows else 0
             if after not in (None, previous):

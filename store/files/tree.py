@@ -83,7 +83,7 @@ def _list_folder(
         is_left_out = name.startswith(".upload-") if only is None else name not in only
         if not prefix and is_left_out:
             continue
-        with suppress(OSError):  # gone or replaced meanwhile
+        with suppress(OSError):  # deleted or replaced meanwhile
             status = os.lstat(name, dir_fd=folder)
             target = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else ""
             file = LocalFile.from_status(status, target)
