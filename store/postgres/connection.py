@@ -11,7 +11,7 @@ from psycopg.types.numeric import Int8Dumper
 from store.errors import StoreUnavailable
 
 OLDEST_SERVER = 15
-"""The first version that Parley is tested with."""
+"""The oldest version that Parley is tested with."""
 
 Connection = psycopg.Connection[DictRow]
 
@@ -42,7 +42,7 @@ def parse_url(url: str) -> dict[str, Any]:
         raise StoreUnavailable(
             f"database.url is not a valid PostgreSQL URL ({_one_line(error)}). "
             "It looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE; "
-            "special characters in the password are written as %XX."
+            "write special characters in the password as %XX."
         ) from None
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     options = f"{settings} {given.get('options') or ''}".strip()

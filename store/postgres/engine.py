@@ -31,10 +31,10 @@ from store.transaction import Params, Row, T, Transaction
 from store.unit_of_work import UnitOfWork, report_results, result_of
 
 CONNECTIONS = 7
-"""Connections for units and reads. The node, signals and single statements have one more each."""
+"""Number of connections for units and reads. The node, the signals and single statements each use one more."""
 
 RECONNECT_S = 0.5
-"""After a failed connection attempt, seconds in which calls fail at once instead of trying again."""
+"""After a failed connection attempt, how long calls fail at once instead of trying again, seconds."""
 
 CLOSE_S = 5.0
 
@@ -44,12 +44,12 @@ log = logging.getLogger(__name__)
 class PostgresEngine(Engine):
     """A PostgreSQL database.
 
-    Units run concurrently, each in its own transaction (READ COMMITTED). A unit that depends on rows it read locks
-    them, or a name. A unit that conflicts with another one may run again. Single statements have their own
-    connection, where statements of many callers run in one transaction (store/postgres/statement_batches.py).
+    Units run concurrently, each in its own transaction (READ COMMITTED). A unit that depends on rows it read must lock
+    them, or a name. A unit that conflicts with another one may run again. Single statements have a separate connection,
+    where statements of many callers run in one transaction (store/postgres/statement_batches.py).
 
     Args:
-        node: This process as a node.
+        node: The node that this process is.
         folder: Where files are stored, for `free_bytes`.
     """
 

@@ -1,10 +1,10 @@
-"""A process as a node of a PostgreSQL database. It shows that it is alive, and ends nodes that are not.
+"""A process as a node of a PostgreSQL database: it shows that it is alive, and ends nodes that are not.
 
 A node inserts its row and holds the advisory lock (`NODE`, its number) on a separate connection. Every connection on
 which it works holds (`WORK`, its number) as a shared lock. PostgreSQL releases both when a process ends, even after
-kill -9. A node that finds another one without the first lock takes it, ends every session that holds the second, and
-then marks the row as ended. So a process that was frozen wakes up without connections, gets no new one, and has written
-nothing since its work failed over. Only the clock of the database counts.
+kill -9. If a node finds that another one no longer holds its first lock, it takes this lock, ends every session that
+holds the second lock, and then marks the row as ended. So a process that was frozen wakes up without connections,
+cannot get new ones, and has written nothing since its work failed over. Only the clock of the database counts.
 """
 
 import logging
@@ -40,16 +40,16 @@ PROBE_S = 0.08
 """How often a node checks whether its neighbor has ended, seconds. Every failover begins with this check."""
 
 FROZEN_S = 4.0
-"""Seconds of silence after which a node counts as frozen or cut off, so that another node ends its sessions."""
+"""After this many seconds of silence, a node counts as frozen or cut off, and another node ends its sessions."""
 
 CONFIRMED_S = FROZEN_S / 2
-"""How long our own sign of life proves that no other node has ended this one, seconds."""
+"""For how long a heartbeat of this node proves that no other node has ended it, seconds."""
 
 HOLD_S = 1.0
 """How long the server may take to end the earlier session of this node, seconds."""
 
 RETURN_S = FROZEN_S
-"""Seconds that other nodes get to come back after an outage of the database before they are ended."""
+"""How long other nodes have to come back after a database outage before they are ended, seconds."""
 
 _INSERT = """
 INSERT INTO node (name, started_at, is_ready) VALUES (%s, extract(epoch FROM clock_timestamp()), 0) RETURNING number
@@ -70,13 +70,13 @@ log = logging.getLogger(__name__)
 
 
 class MemberNode:
-    """This process as a node. Calls block, and may come from any thread.
+    """The node that this process is. Calls block, and may come from any thread.
 
     Args:
         parameters: The connection parameters.
         description: Tells other nodes about this one.
         on_lost: Called, once, on a worker thread when other nodes have ended this one.
-        heartbeat_s: How often it looks at all other nodes, seconds.
+        heartbeat_s: How often it checks all other nodes, seconds.
 
     Attributes:
         number: The number of this node; 0 before `join`.
@@ -134,7 +134,7 @@ class MemberNode:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether this process showed so recently that it is alive that no other node can have ended it."""
+        """Whether the last heartbeat is so recent that no other node can have ended this process."""
         return time.monotonic() - self._confirmed_at < CONFIRMED_S
 
     def connect_worker(self) -> Connection:
@@ -147,7 +147,7 @@ class MemberNode:
         self._ensure()
         connection = connect(self.parameters)
         try:
-            # In this order: a node that ends this one after the second line finds the lock of the first line.
+            # The order matters: a node that ends this one after the second line finds the lock of the first line.
             connection.execute(
                 "SELECT pg_advisory_lock_shared(%s::int, %s::int)", [WORK, self.number]
             )
@@ -161,7 +161,7 @@ class MemberNode:
         return connection
 
     def try_name(self, name: str, on_lost: Callable[[], None]) -> bool:
-        """Take a name that one node at a time can have; False if another node has it. Raises StoreUnavailable.
+        """Take a name that only one node can have at a time; False if another node has it. Raises StoreUnavailable.
 
         `on_lost` is called on a worker thread if the name is lost before `give_name`.
         """
@@ -189,16 +189,16 @@ class MemberNode:
         self._announce(_MARK_READY)
 
     def leave(self) -> None:
-        """Stop taking work and names, and lose the present names. Raises StoreUnavailable."""
+        """Stop taking work and names, and lose the names it has. Raises StoreUnavailable."""
         with self._mutex:
             self._leaves = True
-            # Others get a name when its block has ended: `give_name`.
+            # Other nodes get a name only once its block has ended (`give_name`).
             for on_lost in self._names.values():
                 on_lost()
         self._announce(_LEAVE)
 
     def release(self) -> None:
-        """Stop being a node. The caller has closed the working connections, so this process cannot write anymore."""
+        """Stop being a node. The caller has closed the working connections, so this process can no longer write."""
         self._released.set()
         with self._mutex:
             if self._connection is not None and self.number:
@@ -218,7 +218,7 @@ class MemberNode:
             log.debug("could not check whether this node was ended: %s", error)
 
     def _announce(self, statement: LiteralString) -> None:
-        """Change the row of this node and read the list of nodes again. Raises StoreUnavailable."""
+        """Change the row of this node and reread the list of nodes. Raises StoreUnavailable."""
         with self._mutex:
             if self._connection is None:
                 raise StoreUnavailable("The database could not be used.")
@@ -262,7 +262,7 @@ class MemberNode:
                     self._reconnect()
                 elif looks and self._connection is not None:
                     if not self.is_confirmed:
-                        # This node was cut off or frozen, so the others may have been too.
+                        # This node was cut off or frozen, so the other nodes may have been, too.
                         self._returned_at = time.monotonic()
                     self._look(self._connection)
             except psycopg.Error as error:
@@ -273,7 +273,7 @@ class MemberNode:
     def _has_neighbor_ended(self) -> bool:
         """Return whether the next node, in a ring by number, has released its lock.
 
-        So some node notices each end soon, while the far more expensive list of all nodes is read rarely.
+        So some node notices each end soon, and the far more expensive list of all nodes is rarely read.
         """
         with self._mutex:
             numbers = sorted(node.number for node in self.living if node.number != self.number)
@@ -295,7 +295,7 @@ class MemberNode:
         return self._connection is not None
 
     def _reconnect(self) -> None:
-        """Become the same node again after its connection broke. Raises StoreLocked: other nodes have ended it."""
+        """Become the same node again after its connection broke. Raises StoreLocked if other nodes have ended it."""
         connection = connect(self.parameters)
         try:
             if connection.execute(_HAS_ENDED, [self.number]).fetchall()[0]["has_ended"]:
@@ -308,7 +308,7 @@ class MemberNode:
         self._returned_at = time.monotonic()
 
     def _hold(self, connection: Connection) -> None:
-        """Take the locks of this node. Raises StoreLocked, StoreUnavailable: another session has them."""
+        """Take the locks of this node. Raises StoreLocked, or StoreUnavailable if another session has them."""
         name = self._description.application_name(self.number)
         connection.execute("SELECT set_config('application_name', %s, false)", [name])
         refuse_sole_use(connection)
@@ -319,14 +319,14 @@ class MemberNode:
                     "The database still holds the broken connection of this node."
                 )
             for state in list_nodes(connection):
-                # Our earlier session, which the server still considers open, and not the session of a node that is
-                # ending us.
+                # This is an earlier session of this node that the server still considers open, not the session of a
+                # node that is ending this one.
                 if state.node.number == self.number and state.application_name == name:
                     terminate(connection, [state.pid])
             self._released.wait(0.01)
 
     def _look(self, connection: Connection) -> None:
-        """Update the list of living nodes, and end the others."""
+        """Update the list of living nodes, and end all others."""
         states = list_nodes(connection)
         ended: list[NodeState] = []
         for state in states:
@@ -336,7 +336,7 @@ class MemberNode:
             ended = [state for state in states if self._end_if_gone(connection, state)]
             states = [state for state in states if state not in ended]
         living = tuple(state.node for state in states if state.pid)
-        # It was not among the living nodes before. It died while the database was away.
+        # It was not among the living nodes before: it died while the database was away.
         if ended or living != self.living:
             self.living = living
             if self.on_change is not None:
@@ -365,7 +365,7 @@ class MemberNode:
         return True
 
     def _tell(self, state: NodeState) -> None:
-        """Log, once, how another node's version or configuration differs."""
+        """Log once how another node's version or configuration differs."""
         number = state.node.number
         if state.application_name and self._known.get(number) != state.application_name:
             self._known[number] = state.application_name

@@ -1,4 +1,4 @@
-"""The sessions of nodes on a PostgreSQL server: finds living nodes, ends sessions. Blocking calls."""
+"""The sessions of nodes on a PostgreSQL server: finds living nodes and ends sessions. Blocking calls."""
 
 import threading
 import time
@@ -21,13 +21,13 @@ SHARED_USE = 0x5041524C4559_02
 """Key of the advisory lock that every node holds as a shared lock. A tool takes it to have the database for itself."""
 
 ENDING_S = 5.0
-"""How long the sessions of a process that just ended, under another role, may take to end by themselves, seconds."""
+"""How long the sessions of a process that just ended may take to close if they belong to another role, seconds."""
 
 LET_GO_MS = 1_000
 """How long a tool waits for others to release a database, milliseconds."""
 
 AFTER_START_S = 2.0
-"""Seconds that nodes get to come back after a start of the server before they are ended."""
+"""How long nodes have to come back after the server starts before they are ended, seconds."""
 
 _NODES = """
 SELECT node.number, node.name, node.started_at, is_ready = 1 AND is_leaving = 0 AS takes_work,
@@ -65,7 +65,7 @@ class NodeState:
     """A node that is not marked as ended.
 
     Attributes:
-        pid: The server's process of its own connection; 0 = it has none.
+        pid: The server process of the node's own connection; 0 = it has none.
         application_name: The name of that connection.
         silent_s: Seconds since that connection was used.
         may_be_ended: The server has run long enough for nodes to come back.
@@ -137,7 +137,7 @@ def terminate(connection: Connection, pids: list[int]) -> None:
 
 
 def refuse_sole_use(connection: Connection) -> None:
-    """Return if no tool has the database for itself. Raises StoreLocked."""
+    """Raise StoreLocked if a tool has the database for itself."""
     locking = "SELECT pg_try_advisory_lock_shared(%s) AS is_shared"
     if not connection.execute(locking, [SHARED_USE]).fetchall()[0]["is_shared"]:
         raise StoreLocked(_used(connection))
@@ -163,7 +163,7 @@ def sole_use(parameters: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(psycopg.Error):  # By then, the server has released it.
+            with suppress(psycopg.Error):  # The server has released it by that time.
                 connection.execute("SELECT pg_advisory_unlock(%s)", [SHARED_USE])
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a PostgreSQL database, for the event loop: `store/postgres/membership.py` blocks."""
+"""The nodes of a PostgreSQL database, for the event loop (`store/postgres/membership.py` blocks)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -70,7 +70,7 @@ class PostgresNodes(Nodes):
         await self._changed.wait()
 
     async def _try_name(self, name: str, scope: anyio.CancelScope) -> bool:
-        """Take a name. Shielded, so that a cancellation cannot lose a taken name."""
+        """Take a name. Shielded, so that a cancellation cannot lose a name that was taken."""
         on_lost = partial(self._call_soon, scope.cancel)
         with suppress(StoreUnavailable), anyio.CancelScope(shield=True):
             return await anyio.to_thread.run_sync(self._node.try_name, name, on_lost)

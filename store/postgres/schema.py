@@ -26,7 +26,7 @@ UNFINISHED_COPY = "unfinished_copy"
 
 
 def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> int:
-    """Apply the missing steps to a database; return its version. Other processes that do the same wait.
+    """Apply the missing steps to a database; return its version. Other processes that call this wait.
 
     Args:
         parameters: The connection parameters.
@@ -34,7 +34,7 @@ def migrate(parameters: dict[str, Any], *, allow_unfinished: bool = False) -> in
 
     Raises:
         SchemaMismatch: A newer or an earlier Parley wrote it; nothing was changed.
-        StoreUnavailable: the role may not do it, or the server failed; nothing was changed.
+        StoreUnavailable: the role lacks the privileges, or the server failed; nothing was changed.
     """
     connection = connect(parameters)
     try:
@@ -95,7 +95,7 @@ def list_roles_without_rights(parameters: dict[str, Any]) -> list[str]:
 
 
 def _version(connection: Connection) -> int:
-    """Return the last step that was applied; 0 if the database has no tables of Parley's. Raises SchemaMismatch."""
+    """Return the last step that was applied; 0 if the database has no Parley tables. Raises SchemaMismatch."""
     if _has_table(connection, TABLE):
         return int(connection.execute(SELECT_VERSION).fetchall()[0]["version"])
     if _has_table(connection, _EARLIER_TABLE):

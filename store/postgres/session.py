@@ -14,25 +14,25 @@ from store.postgres.statements import PreparedStatements
 from store.transaction import Params, Row, Statement, T, Transaction
 
 MAX_ATTEMPTS = 10
-"""How often a unit runs that conflicts with others."""
+"""How many times to run a unit that conflicts with others."""
 
 PAUSE_S = 0.005
 """Pause after the first lost attempt, seconds, so that the other unit can finish. Later pauses are longer."""
 
 OUTCOME_S = 5.0
-"""How long to ask for the outcome of an unanswered COMMIT, seconds."""
+"""How long to keep asking for the outcome of an unanswered COMMIT, seconds."""
 
 OUTCOME_POLL_S = 0.05
 
 _STATUS = "SELECT pg_xact_status(CAST(:number AS xid8)) AS status"
 _INCARNATION = "SELECT coalesce(stats_reset::text, '') AS incarnation FROM pg_stat_wal"
-"""Differs after a crash of the server and on another server: only then do its statistics restart by themselves."""
+"""Changes after a crash of the server and on another server. Otherwise, PostgreSQL does not reset these statistics."""
 
 _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 class _PostgresTransaction(Transaction):
-    """A transaction; it begins with its first statement. `is_read`: every statement runs alone."""
+    """A transaction. It begins with its first statement. `is_read`: every statement runs on its own."""
 
     def __init__(self, statements: PreparedStatements, *, is_read: bool) -> None:
         self._statements = statements
@@ -69,7 +69,7 @@ class _PostgresTransaction(Transaction):
 
 
 class PostgresSession:
-    """A connection that opens when it is needed. For one worker thread.
+    """A connection that is opened when needed. For one worker thread.
 
     Args:
         connector: Returns a new connection; raises StoreUnavailable.

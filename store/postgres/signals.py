@@ -23,8 +23,8 @@ from store.signals import Signals, TopicSubscribers, check_signal
 INTERVAL_S = 0.002
 """Pause between two statements, seconds.
 
-Signals that are published meanwhile go out with the next one. A NOTIFY takes a lock of the whole server when it
-commits, and many in one statement cost as much as one.
+Signals that are published meanwhile go out with the next one. When a NOTIFY commits, it locks the whole server. Many in
+one statement cost as much as one.
 """
 
 MAX_PENDING = 10_000
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 class PostgresSignals(Signals):
     """Signals between the processes of a PostgreSQL database.
 
-    The connection is opened at the first use, and again after it breaks. Meanwhile signals are lost.
+    The connection is opened on first use, and reopened after it breaks. Signals sent in between are lost.
 
     Args:
         connector: Returns a new connection, in autocommit mode; raises StoreUnavailable.
@@ -179,7 +179,7 @@ class PostgresSignals(Signals):
         self._received.append((channel.removeprefix(_CHANNEL), payload))
 
     def _deliver(self, signals: list[tuple[str, str]]) -> None:
-        with suppress(RuntimeError):  # The event loop is closed and has no subscribers.
+        with suppress(RuntimeError):  # The event loop is closed, so there are no subscribers.
             self._loop.call_soon_threadsafe(self._subscribers.deliver, signals)
 
     def _wait(self, connection: Connection, timeout_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Group commit on PostgreSQL: single statements of many callers run in one transaction and two trips."""
+"""Group commit on PostgreSQL: single statements of many callers run in one transaction, with two trips."""
 
 import asyncio
 import threading
@@ -16,14 +16,14 @@ from store.unit_of_work import UnitOfWork, take_batch
 MAX_BATCH = 64
 """Maximum number of statements per transaction.
 
-Each takes the server up to 0.5 ms, and the first one waits for the last.
+Each takes the server up to 0.5 ms, and the first statement waits for the last.
 """
 
 LOCK_MS = 50
-"""How long a statement of a batch may wait for a lock, milliseconds. After it, each statement runs alone.
+"""How long a statement of a batch may wait for a lock, milliseconds. After that, each statement runs on its own.
 
-This also limits the wait of two nodes that lock the same rows in different orders: PostgreSQL itself looks for
-deadlocks only after a second.
+This also limits the wait of two nodes that lock the same rows in different orders: PostgreSQL checks for deadlocks only
+after a second.
 """
 
 
@@ -50,7 +50,7 @@ class StatementBatches:
     Args:
         connector: Returns a new connection; raises StoreUnavailable.
         report: Gets units with their results; called on the thread.
-        run_alone: Gets each unit of a failed batch. The batch was not committed.
+        run_alone: Gets each unit of a failed batch, none of which was committed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class StatementBatches:
         self._thread.start()
 
     def put(self, unit: StatementUnit) -> None:
-        """Queue a statement. If it fails with its batch, it runs alone."""
+        """Queue a statement. If its batch fails, it runs on its own."""
         self._queue.put(unit)
 
     def close(self, timeout_s: float) -> None:

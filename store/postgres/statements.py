@@ -3,9 +3,9 @@
 The statements are written for SQLite, mostly in the subset that both support. The differences:
 
 - `:name` parameters are numbered: `$1`.
-- `INDEXED BY name` is left out: PostgreSQL's planner knows how many rows there are.
-- The comment `/* FOR UPDATE */` locks rows: SQLite has one writer and needs no locks.
-- SQLite's JSON functions get a prefix: migrations/0001_postgres.sql has them, for text.
+- `INDEXED BY name` is removed: PostgreSQL's planner knows how many rows there are.
+- The comment `/* FOR UPDATE */` becomes a clause that locks rows. SQLite has one writer and needs no locks.
+- SQLite's JSON functions get a prefix. migrations/0001_postgres.sql defines them, for text.
 
 Values are integers, floats, text, bytes and None.
 """
@@ -32,12 +32,12 @@ _BEGIN: Sequence[Statement] = (
     ("BEGIN", {}),
     ("SELECT CAST(pg_current_xact_id() AS text) AS number", {}),
 )
-"""The number tells whether the transaction was committed if its connection breaks meanwhile."""
+"""If the connection breaks, the number is used to find out whether the transaction was committed."""
 
 
 @lru_cache(maxsize=1024)
 def translate(sql: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement for PostgreSQL, and the names of its parameters in their order.
+    """Return a statement for PostgreSQL, and the names of its parameters in order.
 
     >>> translate("SELECT * FROM a INDEXED BY i WHERE b = :b AND c > :c AND d > :b /* FOR UPDATE */")
     ('SELECT * FROM a WHERE b = $1 AND c > $2 AND d > $1 FOR NO KEY UPDATE', ('b', 'c'))
@@ -50,7 +50,7 @@ def translate(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 class PreparedStatements:
-    """Runs statements on a connection in autocommit mode; each is prepared once."""
+    """Runs statements on a connection in autocommit mode. Each statement is prepared once."""
 
     def __init__(self, connection: Connection) -> None:
         connection.prepared_max = None  # the store has a few hundred statements
@@ -96,7 +96,7 @@ def _rows(cursor: psycopg.RawCursor[DictRow]) -> Sequence[Row]:
 
 
 def _value(value: Value) -> Value:
-    r"""Return a value as PostgreSQL can store it: text has no NUL, and a bool is a number. Raises ValueRefused.
+    r"""Return a value in a form that PostgreSQL can store: text without NUL, a bool as a number. Raises ValueRefused.
 
     >>> _value("a\0b"), _value(True), _value(0.5), _value(None)
     ('a\ufffdb', 1, 0.5, None)

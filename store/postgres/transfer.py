@@ -2,7 +2,7 @@
 
 Each table is read in the order of its primary key and written in transactions of `BATCH_ROWS` rows, so the last key in
 PostgreSQL is where an interrupted copy continues. Until the copy is complete, the table `unfinished_copy` keeps Parley
-from using it.
+from using the database.
 """
 
 import sqlite3
@@ -76,7 +76,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Primary keys of the copied tables. A table comes after the tables that it refers to.
 
-Triggers, schema steps and running nodes fill the others.
+Triggers, schema steps and running nodes fill the other tables.
 """
 
 NUMBERED = (
@@ -98,8 +98,8 @@ class TransferProgress:
     Attributes:
         step: The current step of the table's transfer.
         table: The table.
-        rows: Its finished rows.
-        total: All rows of the table.
+        rows: Number of its finished rows.
+        total: Number of all rows of the table.
     """
 
     step: Literal["copy", "verify"]
@@ -141,11 +141,11 @@ def transfer(
 ) -> dict[str, TableChecksum]:
     """Copy all rows from SQLite to PostgreSQL, then compare both. The SQLite files keep their rows.
 
-    Call it again after an interruption: it continues.
+    After an interruption, call it again to continue.
 
     Args:
-        source: Names the SQLite journal.
-        target: Names a PostgreSQL database without rows, or with an unfinished copy of `source`.
+        source: Names the SQLite database.
+        target: Names a PostgreSQL database that has no rows, or an unfinished copy of `source`.
         home: The data folder with the SQLite files. Their schema is updated first.
         report: Called after each batch of rows.
         restart: Discard an unfinished copy.
@@ -173,7 +173,7 @@ def _columns(origin: "_Sqlite", copy: "_Postgres", table: str) -> list[str]:
     columns = origin.columns(table)
     if columns != copy.columns(table):
         raise StoreUnavailable(
-            f"The table {table} of {copy.name} has different columns than in {origin.name}."
+            f"The table {table} of {copy.name} has other columns than in {origin.name}."
         )
     return columns
 
@@ -296,7 +296,7 @@ class _Postgres:
     def __init__(self, connection: Connection) -> None:
         info = connection.info
         self.name = f"postgresql://{info.host}:{info.port}/{info.dbname}"
-        """Its name in messages, without a password."""
+        """Its name in messages, without the password."""
         self._connection = connection
 
     def begin(self, source: str, *, restart: bool) -> None:
@@ -331,7 +331,7 @@ class _Postgres:
 
     def _check_unused(self) -> None:
         for table in TABLES:
-            # A service that was only started has written a probe.
+            # A service that was started and did nothing else has written a probe.
             if table != "received_id" and (count := self.count(table)):
                 raise StoreUnavailable(
                     f"The database {self.name} is used already: it has {count} row(s) in {table}. "
@@ -385,7 +385,7 @@ class _Postgres:
             raise unavailable(error) from error
 
     def finish(self, numbers: Mapping[str, int]) -> None:
-        """Remove the mark, so that Parley can start with the database.
+        """Remove the mark, so that Parley can use the database.
 
         Args:
             numbers: The last numbers that SQLite assigned, by table. PostgreSQL continues after them.
