@@ -1,4 +1,4 @@
-"""Named tokens of the API: the table has a row for each token that is not revoked. Nothing prunes it."""
+"""Named API tokens. The table has a row for each token until the token is revoked; nothing prunes it."""
 
 import hashlib
 import secrets
@@ -24,7 +24,7 @@ class ApiToken:
     Attributes:
         name: Unique.
         digest: SHA-256 of the token, hexadecimal. The token has 256 random bits, so it needs no salt.
-        scope: The requests that it permits (`gateway/token_scopes.py`).
+        scope: The requests it permits (`gateway/token_scopes.py`).
         created_at: Unix seconds.
         expires_at: Unix seconds; None = never.
     """
@@ -50,7 +50,7 @@ class ApiTokenStore:
     """The api_token table.
 
     Attributes:
-        changes: Number of changes made through this object. Copies of the table compare it.
+        changes: Number of changes made through this object. Cached copies of the table compare it.
         used_at: When this process last accepted a token, Unix seconds, by digest. It is not stored.
     """
 
@@ -64,7 +64,7 @@ class ApiTokenStore:
         """Create a token and return it. It cannot be read again.
 
         Raises:
-            RowConflict: there is a token of this name.
+            RowConflict: a token with this name exists.
             StoreError: the database cannot be written.
         """
         value, now = _new_token(), self._now()
@@ -122,7 +122,7 @@ class ApiTokenStore:
 
 
 def token_digest(value: str) -> str:
-    """Return the hash under which a token is stored."""
+    """Return the hash that is stored for a token."""
     return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Assistants: graphs with their own settings, in versions, one of which is active."""
+"""Assistants: graphs with their own settings. An assistant has versions, and one version is active."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -63,7 +63,7 @@ class Assistant:
     """One version of an assistant. Times are Unix seconds.
 
     Attributes:
-        version_created_at: When this version was made.
+        version_created_at: When this version was created.
     """
 
     assistant_id: str
@@ -140,7 +140,7 @@ class AssistantStore:
         Args:
             assistant_id: The assistant.
             change: What to change.
-            base: The first version of an assistant without a row, such as a graph's own.
+            base: The first version if the assistant has no row, as is true of a graph's default assistant.
             now: The time.
 
         Raises:

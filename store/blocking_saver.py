@@ -1,4 +1,4 @@
-"""BlockingSaver: the synchronous methods of a LangGraph saver whose work is asynchronous."""
+"""BlockingSaver: synchronous methods for an asynchronous LangGraph saver."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,10 +19,10 @@ from store.owner_loop import OwnerLoop
 
 
 class BlockingSaver(BaseCheckpointSaver[str]):
-    """A saver that belongs to the event loop in which it is created.
+    """A saver that belongs to the event loop that creates it.
 
-    A step or tool without `async` that calls a graph with `invoke` uses these methods from a worker thread. They block
-    until the event loop has done the work. In the event loop itself they raise RuntimeError.
+    A synchronous step or tool that calls a graph with `invoke` uses these methods from a worker thread. They block
+    until the event loop has done the work. Called in the event loop itself, they raise RuntimeError.
 
     Attributes:
         owner: The event loop.

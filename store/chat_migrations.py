@@ -14,8 +14,8 @@ ON CONFLICT (channel, workspace, old_chat) DO NOTHING
 RETURNING old_chat
 """
 _ALL = "SELECT * FROM chat_migration"
-# If both chats have a conversation without a topic, the old one is merged into the new one. Its rows follow those of
-# the new one. Its thread is kept only if the new conversation has none.
+# If both chats have a conversation without a topic, the old one is merged into the new one. The old rows come after the
+# new ones, and the old thread is kept only if the new conversation has none.
 _BOTH_FLAT = """
 SELECT old.id AS old_id, new.id AS new_id
 FROM conversation AS old JOIN conversation AS new
@@ -86,7 +86,7 @@ _MOVE = (
     UPDATE notification_chat SET chat = :new_chat
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
     """,
-    # The topic may have the ID of a message of the old chat, as in conversation.
+    # The topic may be the ID of a message in the old chat, as in the conversation table.
     """
     UPDATE schedule SET chat = :new_chat, topic = CASE topic WHEN '' THEN '' ELSE :old_chat || ':' || topic END
     WHERE channel = :channel AND workspace = :workspace AND chat = :old_chat
@@ -111,11 +111,11 @@ class ChatMigrationStore:
     async def migrate(self, migration: ChatMigration) -> bool:
         """Move conversations with their rows, settings and known messages to the new ID, in one transaction.
 
-        Message IDs start again in the new chat. So message IDs of the old chat, and topics named after them, get the
-        old chat's ID as a prefix (`ChatMigration.apply`).
+        Message IDs start over in the new chat, so message IDs of the old chat, and topics named after them, get the old
+        chat's ID as a prefix (`ChatMigration.apply`).
 
         Returns:
-            False if this chat was migrated before.
+            False if this chat has been migrated before.
         """
         params = asdict(migration)
 
@@ -135,7 +135,7 @@ def _merge_flat(tx: Transaction, params: Params) -> None:
     both = tx.run(_BOTH_FLAT, params)
     if not both:
         return
-    # The rows are locked, so no message is added anymore.
+    # The rows are locked, so no more messages can be added.
     ids = dict(both[0])
     last_seqs = tx.run(_LAST_SEQS, ids)[0]
     for statement in _MERGE:

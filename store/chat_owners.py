@@ -1,8 +1,8 @@
 """Chat owners: which node works on which chat.
 
-From its first message on, a chat has an owner: the node that runs its turns and sends its replies. Only the owner gives
-up a chat. A node that was ended owns no chats, even if the table says so. An owner need not look up its own chats
-again, because another node ends this process before it takes one of them.
+A chat has an owner from its first message on: the node that runs its turns and sends its replies. Only the owner can
+give up a chat. A node that was ended owns no chats, whatever the table says. An owner does not have to look up its own
+chats again, because another node must end the owner's process before it can take one of them.
 """
 
 import json
@@ -20,19 +20,19 @@ from store.nodes import preferred_node
 from store.transaction import Params, Transaction
 
 MAX_KNOWN = 50_000
-"""Maximum number of own chats to remember. Others are looked up again."""
+"""Maximum number of this node's chats to remember. The others are looked up again."""
 
 MAX_CLAIMS = 32
 """Maximum number of chats to claim in one transaction."""
 
 LIVES = "EXISTS (SELECT 1 FROM node WHERE number = chat_owner.node AND ended_at IS NULL)"
-"""Condition on a row of chat_owner: its node was not ended."""
+"""Condition on a row of chat_owner: its node has not been ended."""
 
 OWNS = """(:node = 0 OR EXISTS (
     SELECT 1 FROM chat_owner WHERE chat_owner.channel = conversation.channel
     AND chat_owner.workspace = conversation.workspace AND chat_owner.chat = conversation.chat
     AND chat_owner.node = :node))"""
-"""Condition on a row of conversation: node `:node` works on its chat. Node 0, of a SQLite file, works on all chats."""
+"""Condition on a row of conversation: node `:node` works on its chat. Node 0 (SQLite) works on all chats."""
 
 _CLAIM = f"""
 INSERT INTO chat_owner (channel, workspace, chat, node) VALUES (:channel, :workspace, :chat, :node)
@@ -81,10 +81,10 @@ _GIVE_UP_ALL_IDLE = f"DELETE FROM chat_owner WHERE node = :node AND {_IS_IDLE}" 
 
 @dataclass(frozen=True, slots=True)
 class WorkMark:
-    """A position in the journal, from which a search continues: the IDs of the last rows before it; 0 = none.
+    """Where a search for work continues: after these IDs of the inbox and the outbox; 0 = at the beginning.
 
     While a client holds a snapshot open, PostgreSQL keeps the index entries of finished rows. A search from the
-    beginning would pass all of them.
+    beginning would read all of them.
     """
 
     inbox_id: int = 0
@@ -95,10 +95,10 @@ EVERYTHING = WorkMark()
 
 
 class ChatOwners(Protocol):
-    """The owners of chats, as this process knows them. The key of any conversation names its chat.
+    """The owners of chats, as this process knows them. To name a chat, pass the key of any of its conversations.
 
     Attributes:
-        search_s: How often to search for work that no node does, seconds.
+        search_s: How often to search for work that no node is doing, seconds.
     """
 
     search_s: float
@@ -110,7 +110,7 @@ class ChatOwners(Protocol):
 
     @property
     def given_up(self) -> int:
-        """How often this node gave up chats. An owner that was looked up before the last time may be wrong."""
+        """How many times this node has given up chats. An owner looked up before the last time may be wrong."""
         ...
 
     def is_own(self, key: ConversationKey) -> bool:
@@ -118,25 +118,25 @@ class ChatOwners(Protocol):
         ...
 
     def prefers(self, key: ConversationKey) -> bool:
-        """Whether this node should take a chat without an owner, given the nodes that it knows."""
+        """Whether this node should take a chat without an owner, judging by the nodes it knows."""
         ...
 
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
-        """Return the owner of a chat. Gives it one if it has none. For other stores' transactions.
+        """Return the owner of a chat, and assign one if it has none. For other stores' transactions.
 
-        `key` must contain the chat's present ID. The chat's row stays locked.
+        `key` must contain the chat's current ID. The chat's row stays locked.
         """
         ...
 
     async def claim(self, key: ConversationKey) -> int:
-        """Return the owner of a chat. Gives it one if it has none. Raises StoreError."""
+        """Return the owner of a chat, and assign one if it has none. Raises StoreError."""
         ...
 
     def remember(self, key: ConversationKey, *, since: int) -> None:
-        """Remember that this node owns a chat, according to a committed transaction.
+        """Remember that this node owns a chat, as a committed transaction found.
 
-        `since`: `given_up` before that transaction. If this node has given up chats since then, this one may be among
-        them, and is not remembered.
+        `since`: the value of `given_up` before that transaction. If this node has given up chats since then, this chat
+        may be one of them, so it is not remembered.
         """
         ...
 
@@ -165,25 +165,25 @@ class ChatOwners(Protocol):
         ...
 
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        """Take the chats, at most `MAX_CLAIMS`, that still have no owner. Return them. Raises StoreError."""
+        """Take those of the chats (at most `MAX_CLAIMS`) that still have no owner. Return them. Raises StoreError."""
         ...
 
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
-        """Give up chats in which this node does nothing. Raises StoreError."""
+        """Give up those of the chats that have no work for this node. Raises StoreError."""
         ...
 
     def list_strays(self) -> list[ConversationKey]:
-        """Return the known chats of this node that another node should have. Reads no database."""
+        """Return the known chats of this node that another node should have. Does not read the database."""
         ...
 
     async def give_up_strays(self, strays: Iterable[ConversationKey]) -> None:
-        """Give up the chats in which nothing waits. Raises StoreError."""
+        """Give up the stray chats that have no work waiting. Raises StoreError."""
         ...
 
     async def give_up_idle(self) -> None:
-        """Give up all chats in which nothing waits.
+        """Give up all chats that have no work waiting.
 
-        Call it only when this node accepts no more messages. Raises StoreError.
+        Call it only after this node has stopped accepting messages. Raises StoreError.
         """
         ...
 
@@ -309,7 +309,8 @@ class SharedOwners(ChatOwners):
     @override
     def claim_in(self, tx: Transaction, key: ConversationKey) -> int:
         params: Params = {**key_params(key), "node": self._preferred(key)}
-        # First look for an existing row. An update would create a new version, which an open snapshot would keep.
+        # First look for an existing row. An update would create a new version of the row, which PostgreSQL would keep
+        # for an open snapshot.
         rows = tx.run(_FIND_LOCKED, params) or tx.run(_CLAIM, params)
         return int(rows[0]["node"])
 
@@ -359,7 +360,7 @@ class SharedOwners(ChatOwners):
 
     @override
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        # All nodes use the same order, so that two nodes that take the same chats cannot deadlock.
+        # All nodes use the same order, so two nodes that take the same chats cannot deadlock.
         wanted = sorted(map(_chat, chats), key=lambda key: (key.channel, key.workspace, key.chat))
 
         def work(tx: Transaction) -> list[ConversationKey]:
@@ -398,7 +399,7 @@ class SharedOwners(ChatOwners):
         for chat in strays:
             params: Params = {**key_params(chat), "node": self.number}
             unit = partial(self._give_up_idle, chat, params)
-            # Meanwhile this process accepts no message of the chat. The next message looks up the owner.
+            # Meanwhile this process accepts no messages from the chat. The next message looks up the owner.
             with self._giving_up([chat]):
                 await self._database.transaction(unit, order=chat_order(chat))
 
@@ -410,7 +411,7 @@ class SharedOwners(ChatOwners):
             self._own.clear()
 
     def _preferred(self, key: ConversationKey) -> int:
-        """Return the node that should take a chat without an owner, given the nodes that this one knows."""
+        """Return the node that should take a chat without an owner, judging by the nodes that this one knows."""
         chat = _chat(key)
         name = "\0".join((chat.channel, chat.workspace, chat.chat))
         return preferred_node(self._nodes.living, name, otherwise=self.number)

@@ -11,7 +11,7 @@ from store.database import Database, Params, Row, Statement, Transaction
 from store.people import search_pattern, search_text
 from store.rows import from_row, to_params
 
-# The newest message of a person in each recently used conversation; not an event of another system.
+# The newest message that a person wrote in each recently used conversation. Events of other systems do not count.
 _NEWEST = """
 SELECT channel, workspace, chat, body, received_at FROM conversation
 JOIN inbox ON inbox.conversation_id = conversation.id
@@ -30,7 +30,7 @@ ON CONFLICT (channel, workspace, chat) DO UPDATE SET is_private = excluded.is_pr
 WHERE excluded.received_at > chat.received_at
 """
 _NEWEST_TIME = "SELECT coalesce(max(received_at), 0.0) AS received_at FROM chat"
-# The direct chat of a person has another ID than they on some platforms.
+# On some platforms, the ID of a person's direct chat is not the person's ID.
 _FIND = """
 SELECT * FROM chat WHERE channel = :channel AND (chat = :chat OR (is_private = 1 AND user_id = :person))
 AND (:workspace = '' OR workspace = :workspace) ORDER BY received_at DESC LIMIT 1
@@ -72,9 +72,9 @@ class KnownChat:
         is_private: Whether only one person and the bot are in it.
         user_id: The author of the newest message.
         user_kind: Their `SenderKind` (bus/messages.py).
-        recipient: What the platform needs besides the chat's id to write to it (`ReplyTarget.user`).
-        room: Its name in the usage.
-        title: What people call it: a group's name, or the other person's; "" = unknown.
+        recipient: What the platform needs, besides the chat's ID, to send a message there (`ReplyTarget.user`).
+        room: Its name in the model_usage table.
+        title: The name of the group or of the other person; "" = unknown.
         received_at: When the newest message was accepted, Unix seconds.
     """
 
@@ -97,20 +97,20 @@ class ChatStore:
         self._database = database
 
     async def list_newest(self, *, since: float) -> list[NewestMessage]:
-        """Return people's newest message in each conversation that was used since a time (Unix seconds)."""
+        """Return the newest message from a person in each conversation used since a time (Unix seconds)."""
         rows = await self._database.read(_NEWEST, {"since": since})
         return await to_thread.run_sync(lambda: [from_row(NewestMessage, row) for row in rows])
 
     async def put(self, chats: Sequence[KnownChat]) -> None:
         """Store chats in batches, oldest message first, unless the table has a newer message.
 
-        So if this is interrupted, the table contains everything older than its newest time.
+        If this is interrupted, the table is complete up to its newest time.
         """
         for batch in await to_thread.run_sync(_batches, chats):
             await self._database.transaction(partial(_run_all, statements=batch))
 
     async def find_newest_time(self) -> float:
-        """Return when the newest message of all chats was accepted, Unix seconds; 0.0 = the table is empty."""
+        """Return when the newest message in any chat was accepted, Unix seconds; 0.0 = the table is empty."""
         return float((await self._database.read(_NEWEST_TIME))[0]["received_at"])
 
     async def find(
@@ -127,19 +127,19 @@ class ChatStore:
         return _known_chat(rows[0]) if rows else None
 
     async def find_workspace(self, channel: str) -> str:
-        """Return the workspace of all chats of a channel; "" = there are none, or they are in several workspaces."""
+        """Return the workspace that all chats of a channel are in; "" = no chats, or several workspaces."""
         found = (await self._database.read(_FIND_WORKSPACE, {"channel": channel}))[0]
         return str(found["first"]) if found["first"] == found["last"] and found["first"] else ""
 
     async def list_channel(self, channel: str, *, since: float) -> list[KnownChat]:
-        """Return the chats of a channel with a message since a time (Unix seconds), in the order of their ids."""
+        """Return the chats of a channel with a message since a time (Unix seconds), ordered by ID."""
         rows = await self._database.read(_LIST, {"channel": channel, "since": since})
         return await to_thread.run_sync(lambda: [_known_chat(row) for row in rows])
 
     async def search(
         self, text: str, *, channel: str, is_private: bool | None, limit: int, offset: int
     ) -> list[KnownChat]:
-        """Return chats whose name or ID contains a text, those with the newest message first. Raises StoreError.
+        """Return chats whose name or ID contains a text, most recent message first. Raises StoreError.
 
         `is_private`: None = both groups and private chats.
         """
@@ -153,7 +153,7 @@ class ChatStore:
         return [_known_chat(row) for row in await self._database.read(_SEARCH, params)]
 
     async def titles(self, rooms: Sequence[str]) -> Mapping[str, str]:
-        """Return what people call chats, by `room`. Raises StoreError."""
+        """Return the titles of chats, by `room`. Raises StoreError."""
         rows = await self._database.read(_TITLES, {"rooms": json.dumps(rooms)})
         return {row["room"]: row["title"] for row in rows if row["title"]}
 

@@ -2,7 +2,7 @@
 
 A chunk has `SIZE` messages and is named by the hash of its bytes. A named chunk never changes, so the checkpoints
 of a thread share chunks, and a cached chunk is never out of date. The rest of the list stays in the checkpoint.
-Saved chunks are compressed: messages take a third to a half of their size.
+Saved chunks are compressed, to a third to a half of the messages' size.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from store.message_fingerprint import MessageFingerprint
 from store.transaction import Params, Transaction
 
 SIZE = 16
-"""Messages per chunk. With fewer, the lists of names grow. With more, each checkpoint saves a longer rest."""
+"""Messages per chunk. With fewer, the lists of chunk names grow. With more, each checkpoint saves a longer rest."""
 
 MAX_BYTES = 2 * 1024 * 1024
 """Maximum size of the cached chunks, saved bytes: about 6,000 short messages, which take about 13 MB in memory."""
@@ -57,7 +57,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedValues:
-    """Channel values, in which each long list is reduced to its rest, and the names of the chunks that precede it."""
+    """Channel values. Each long list is reduced to its rest, with the names of the chunks that precede the rest."""
 
     values: dict[str, Any]
     parts: dict[str, list[str]]
@@ -139,7 +139,7 @@ class MessageChunker:
             thread_id: The thread of the lists.
             namespace: The checkpoint namespace.
             values: The channels' values.
-            unchanged_since_join: No step ran since the chunks were joined: compare messages by identity only.
+            unchanged_since_join: No step has run since the chunks were joined, so compare messages by identity only.
         """
         held = self._threads.get(thread_id, {}).get(namespace)
         known = held.by_first if held else {}
@@ -197,7 +197,7 @@ class MessageChunker:
         return whole, list(used.values())
 
     def keep(self, thread_id: str, namespace: str, chunks: Sequence[StoredChunk]) -> None:
-        """Cache the chunks of a thread's newest checkpoint; replaces earlier ones."""
+        """Cache the chunks of a thread's newest checkpoint instead of earlier ones."""
         if chunks or thread_id in self._threads:
             self._keep(thread_id, namespace, chunks)
 

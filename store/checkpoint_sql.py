@@ -1,4 +1,4 @@
-"""SQL of the threads' states: LangGraph's two tables, and ours for chunks of message lists."""
+"""SQL for the states of threads: LangGraph's two tables, and Parley's table of message chunks."""
 
 GET_CHUNKS = """
 SELECT name, type, value FROM message_chunks
@@ -11,7 +11,7 @@ WHERE value NOT IN (SELECT name FROM message_chunks WHERE thread_id = :thread_id
 PUT_CHUNK = """
 INSERT INTO message_chunks (thread_id, name, type, value) VALUES (:thread_id, :name, :type, :value)
 """
-# If a thread only grew, its newest checkpoint needs all of its chunks, and it is enough to compare the counts.
+# If a thread only grew, its newest checkpoint needs all of its chunks, and comparing the counts is enough.
 MAY_HAVE_ORPHANED_CHUNKS = """
 SELECT (SELECT count(*) FROM message_chunks WHERE thread_id = :thread_id) > coalesce((
     SELECT json_array_length(chunks) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = ''
@@ -100,7 +100,7 @@ _PRUNED = """
         WHERE newest.thread_id = :thread_id AND newest.checkpoint_ns = {0}.checkpoint_ns))
 """
 PRUNE = f"DELETE FROM checkpoints WHERE {_PRUNED.format('checkpoints')}"  # noqa: S608 - literals only
-# The checkpoints that stay but lose their parent.
+# The checkpoints that are kept but lose their parent.
 PRUNED_PARENTS = f"""
 SELECT child.checkpoint_ns, child.checkpoint_id, child.metadata
 FROM checkpoints AS child CROSS JOIN checkpoints AS parent
@@ -123,8 +123,9 @@ DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id NOT IN (
     SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread_id)
 """
 # Deletes what a resumed run wrote at the checkpoint it resumed from, which is the newest again: the answers, and the
-# results of the tasks that had asked. If no task there asked or failed, it deletes all results: an earlier run would
-# have continued to the next checkpoint. Otherwise the results of other tasks stay: an earlier run may have stored them.
+# results of the tasks that asked the questions. If no task there asked or failed, all results are deleted, because an
+# earlier run would have continued to the next checkpoint. Otherwise the results of other tasks stay, because an earlier
+# run may have stored them.
 FORGET_RESULTS = """
 DELETE FROM writes WHERE thread_id = :thread_id AND checkpoint_id >= (
     SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = :thread_id AND checkpoint_ns = '') AND (

@@ -1,7 +1,7 @@
-"""Checkpoints of threads: LangGraph's SQLite saver on a file of its own, with group commit and pruning.
+"""Checkpoints of threads: LangGraph's SQLite saver on a separate file, with group commit and pruning.
 
 LangGraph's saver makes five to seven trips to its connection's worker thread per checkpoint and commits each of them.
-Here a call is one trip, and queued calls share a commit (store/sqlite_writer.py). Long message lists are saved in
+Here a call makes one trip, and queued calls share a commit (store/sqlite_writer.py). Long message lists are saved in
 chunks that checkpoints share (store/checkpoint_chunks.py).
 """
 
@@ -66,12 +66,12 @@ log = logging.getLogger(__name__)
 
 FILE = CHECKPOINTS_FILE
 _ID_VERSION = 6
-"""Of the UUIDs that LangGraph uses as IDs of checkpoints."""
+"""The version of the UUIDs that LangGraph uses as checkpoint IDs."""
 
 KEEP = 20
 """Number of checkpoints to keep per thread, far more than a resume or an undo needs.
 
-Not every turn trims its thread, so there may be half as many more.
+Not every turn trims its thread, so a thread may have up to one and a half times as many.
 """
 
 CLOSE_S = 5.0
@@ -83,7 +83,7 @@ _CHUNKED = "msgpack+chunks"
 """Type of a saved checkpoint with chunks: a reader that does not know them fails instead of losing messages."""
 
 _KNOWN_THREADS = 500
-"""Threads whose checkpoint count is cached, so that trimming need not read short threads."""
+"""Number of threads whose checkpoint count is cached, so that trimming does not have to read short threads."""
 
 _PRAGMAS = (
     "PRAGMA busy_timeout = 5000",
@@ -258,7 +258,8 @@ class CheckpointSaver(BlockingSaver):
         key = _row_key(config)
         thread_id = str(key["thread_id"])
         parent = get_checkpoint_id(config)
-        # No step of the graph runs between loading and the checkpoint after the input. Later ones compare in full.
+        # No step of the graph runs between loading and the checkpoint after the input. Later checkpoints compare in
+        # full.
         is_input = metadata.get("source") == "input"
         split = self._chunks.split(
             thread_id,
@@ -348,7 +349,7 @@ class CheckpointSaver(BlockingSaver):
         self._chunks.mark_unchanged(thread_id)
 
     async def trim_thread(self, thread_id: str, *, keep: int = KEEP) -> None:
-        """Delete all but the last `keep` checkpoints of a thread and what only they need, if it has many more."""
+        """If a thread has many more than `keep` checkpoints, delete the oldest, and the rows that only they need."""
         most = keep + keep // 2
         if 0 < self._counts.get(thread_id, most + 1) <= most:
             return
@@ -534,7 +535,7 @@ def _advance_checkpoint_ids(checkpoint_id: str) -> None:
     try:
         known = langgraph_ids.UUID(hex=checkpoint_id)
     except ValueError:
-        return  # Not an ID of LangGraph.
+        return  # Not a LangGraph ID.
     # LangGraph's generator has no setter.
     newest = vars(langgraph_ids)["_last_v6_timestamp"] or 0
     if known.version == _ID_VERSION and known.time > newest:

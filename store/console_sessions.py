@@ -1,4 +1,4 @@
-"""Sessions of the console: a browser's cookie, or a one-time link that becomes one when it is opened."""
+"""Console sessions: a browser's cookie, or a one-time link that becomes a session when it is opened."""
 
 import secrets
 import time
@@ -12,34 +12,34 @@ from store.errors import RowNotFound
 from store.rows import from_row
 
 PREFIX = "parley_session_"
-"""Every session's secret begins with this, so that secret scanners recognize it."""
+"""Every session secret begins with this, so that secret scanners recognize it."""
 
 LINK_S = 12 * 3600.0
 """How long a link works, seconds."""
 
 IDLE_S = 7 * 24 * 3600.0
-"""A session ends after this time without a rotation, seconds: an open page rotates its session every hour."""
+"""A session ends after this time without a rotation, seconds. An open page rotates its session every hour."""
 
 OVERLAP_S = 60.0
-"""How long the secret before a rotation still works, seconds: other tabs send it until they see the new one."""
+"""How long the old secret still works after a rotation, seconds. Other tabs send it until they see the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSession:
-    """A session, or a link that was not opened yet. Times are Unix seconds.
+    """A session, or a link that has not been opened yet. Times are Unix seconds.
 
     Attributes:
         id: Its public name.
         digest: SHA-256 of its secret, hexadecimal.
-        former_digest: That of the secret before the last rotation; "" = none.
-        csrf: What requests that change something must send besides the cookie.
-        scope: The requests that it permits.
+        former_digest: SHA-256 of the secret before the last rotation; "" = none.
+        csrf: The token that requests that change something must send in addition to the cookie.
+        scope: The requests it permits.
         token: The name of the token that opened it; "" = the admin token, or a link.
         token_digest: SHA-256 of that token. The session ends with it.
-        address: The client that opened it; "" = a link that was not opened.
+        address: The client that opened it; "" = a link that has not been opened.
         browser: Its User-Agent.
-        rotated_at: When its secret was made.
-        expires_at: When it ends unless its secret is rotated before.
+        rotated_at: When its secret was created.
+        expires_at: When it ends unless its secret is rotated first.
     """
 
     id: str
@@ -57,11 +57,11 @@ class ConsoleSession:
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a link that was not opened yet."""
+        """Whether it is a link that has not been opened yet."""
         return not self.address
 
     def accepts(self, digest: str, *, now: float) -> bool:
-        """Return whether a secret with this digest belongs to it now."""
+        """Return whether a secret with this digest is valid for it now."""
         if self.expires_at <= now:
             return False
         is_former = digest == self.former_digest and now < self.rotated_at + OVERLAP_S
@@ -89,7 +89,7 @@ class ConsoleSessionStore:
     """The console_session table.
 
     Attributes:
-        changes: Number of changes made through this object. Copies of the table compare it.
+        changes: Number of changes made through this object. Cached copies of the table compare it.
         now: The wall clock.
     """
 
@@ -129,10 +129,10 @@ class ConsoleSessionStore:
     ) -> tuple[ConsoleSession, str]:
         """Create a session; return it with its secret, which cannot be read again.
 
-        `link_id`: the link that opens it, and that works only once.
+        `link_id`: the link that opens it. A link works only once.
 
         Raises:
-            RowNotFound: The link was opened before.
+            RowNotFound: The link has already been opened.
             StoreError: The database cannot be written.
         """
         value, now = _new_secret(), self.now()
@@ -153,7 +153,7 @@ class ConsoleSessionStore:
         return session, value
 
     async def rotate(self, session: ConsoleSession) -> str | None:
-        """Replace a session's secret and return the new one. None if another request just did. Raises StoreError."""
+        """Replace a session's secret and return the new one. None if another request just did so. Raises StoreError."""
         value, now = _new_secret(), self.now()
         params: Params = {
             "id": session.id,

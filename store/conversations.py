@@ -32,10 +32,10 @@ class Conversation:
 
     Attributes:
         last_seq: The position of its last message.
-        pending: Its chat messages that are not finished.
-        updated_at: When it was used last, or up to a minute earlier, Unix seconds.
-        taken_over_by: Who writes there instead of the agent; None = nobody.
-        taken_over_at: Since when, Unix seconds.
+        pending: Number of its unfinished chat messages.
+        updated_at: When it was last used, up to a minute too early, Unix seconds.
+        taken_over_by: The person who answers instead of the agent; None = the agent answers.
+        taken_over_at: When that person took over, Unix seconds.
     """
 
     id: int
@@ -143,10 +143,10 @@ class ConversationStore:
         return _conversation(rows[0])
 
     async def find_of_thread(self, thread_id: str) -> Conversation | None:
-        """Return the conversation for which a thread was made; None if there is none.
+        """Return the conversation that a thread was created for; None if there is none.
 
-        The metadata of the thread names it. Without a row of the thread, as with another server's threads, only its
-        present conversation is found.
+        The thread's metadata names the conversation. Threads of another server have no row here: for them, this returns
+        the conversation that uses the thread now.
         """
         params: dict[str, Value] = {"thread_id": thread_id}
         for row in await self._database.read(_METADATA, params):
@@ -159,7 +159,7 @@ class ConversationStore:
         return _conversation(rows[0]) if rows else None
 
     async def has_messages(self, key: ConversationKey) -> bool:
-        """Return whether the present thread of `key` has messages: right after /new it has none."""
+        """Return whether the current thread of `key` has messages. Right after /new it has none."""
         found = await self.find(key)
         return found is not None and bool(
             await self._database.read(_HAS_MESSAGES, {"id": found.id})
@@ -192,7 +192,7 @@ class ConversationStore:
 
 
 def lock_conversation(tx: Transaction, key: ConversationKey, *, now: float) -> Row:
-    """Lock the row of `key`, and insert it if it is missing. For other stores' transactions.
+    """Lock the row of `key`, inserting it if it is missing. For other stores' transactions.
 
     The key of a migrated chat means the conversation under the chat's new ID.
 

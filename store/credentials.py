@@ -1,6 +1,6 @@
 """Credentials received at run time, encrypted with a key of the data folder (AES-256-GCM).
 
-The table has one row for each workspace that installed an app: nothing prunes it.
+The table has one row for each workspace that installed an app, and nothing prunes it.
 """
 
 import secrets
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from Crypto.Cipher._mode_gcm import GcmMode
 
 KEY_FILE = "credentials.key"
-"""Name of the key in the data folder, readable by its owner only. Without it the rows cannot be decrypted."""
+"""Name of the key file in the data folder, readable only by its owner. Without it, the rows cannot be decrypted."""
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -32,7 +32,7 @@ _DELETE = "DELETE FROM credential WHERE channel = :channel AND name = :name"
 
 
 class CredentialStore:
-    """The credential table. `home` is the data folder with the key, which the first secret creates."""
+    """The credential table. `home` is the data folder; storing the first secret creates the key there."""
 
     def __init__(
         self, database: Database, home: Path, *, now: Callable[[], float] = time.time
@@ -42,7 +42,7 @@ class CredentialStore:
         self._now = now
 
     async def save(self, channel: str, name: str, secret: str) -> None:
-        """Store a secret; replaces an earlier one of that name. Raises StoreError."""
+        """Store a secret, replacing an earlier one with the same name. Raises StoreError."""
         params: Params = {
             "channel": channel,
             "name": name,

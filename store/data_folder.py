@@ -1,4 +1,4 @@
-"""The data folder: lock it for this process, and find the process that holds it; key files. Blocking calls."""
+"""The data folder: its lock, the process that holds the lock, and key files. Blocking calls."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ from store.errors import StoreLocked, StoreUnavailable
 LOCK_FILE = "parley.lock"
 
 RESTORE_MARK = ".restoring"
-"""Exists in the data folder while a restore replaces its content. A restore that was interrupted leaves it behind."""
+"""Exists in the data folder while a restore replaces its content. An interrupted restore leaves it behind."""
 
 STAGING = ".restore-"
 """Name prefix of the folders inside the data folder into which a restore unpacks a backup."""
@@ -66,12 +66,12 @@ def find_interrupted_restore(home: Path) -> str | None:
         return None
     return (
         f"{home}: a restore was interrupted, and part of the data is missing: restore again with --force."
-        " The previous data are in before-restore-... in this folder"
+        " The previous data is in before-restore-... in this folder"
     )
 
 
 def remove_unpacked(home: Path) -> None:
-    """Remove the unpacked data of killed restores. This process must hold the lock of the data folder.
+    """Remove the data that killed restores unpacked. This process must hold the lock of the data folder.
 
     Raises:
         OSError: It cannot be removed.
@@ -81,13 +81,13 @@ def remove_unpacked(home: Path) -> None:
 
 
 def read_or_create_key(file: Path, new: bytes) -> tuple[bytes, bool]:
-    """Return the content of a key file, and whether this call created it, readable by its owner only.
+    """Return the content of a key file, and whether this call created it (readable only by its owner).
 
     If several processes do this at once, one creates the file and the others wait until it is written.
 
     Args:
         file: The file, in an existing folder.
-        new: The content if there is no file.
+        new: The content to write if there is no file.
 
     Raises:
         OSError: The file cannot be read or written.

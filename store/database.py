@@ -102,7 +102,7 @@ class Database:
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other node can have ended this process meanwhile. Cheap.
+        """Whether it is certain that no other node has ended this process. Cheap.
 
         False after this process was frozen or cut off from PostgreSQL, until a heartbeat succeeds or the process
         ends. Anything that is sent without writing a row must wait until then.
@@ -110,7 +110,7 @@ class Database:
         return self.engine.is_owner
 
     async def check_writable(self) -> None:
-        """Return if a message could be stored now. Writes (one page) only after a failed call.
+        """Return if a message can be stored now. Writes (one page) only after a failed call.
 
         Raises:
             StoreUnavailable: The database cannot be written, or the file was deleted or replaced.
@@ -145,10 +145,10 @@ class Database:
         Args:
             sql: The statement. It must be as fast as one that changes a few rows by their keys.
             params: Its parameters.
-            order: As of `transaction`.
+            order: See `transaction`.
 
         Raises:
-            StoreUnavailable, ValueRefused: as of `transaction`.
+            StoreUnavailable, ValueRefused: see `transaction`.
         """
         return await self.engine.execute(sql, params, order=order)
 
@@ -167,7 +167,7 @@ def migrate_schema(config: StoreConfig) -> int:
 
     Raises:
         SchemaMismatch: a newer or an earlier Parley wrote it.
-        StoreUnavailable: the URL is wrong, the role may not do it, or the server cannot be used.
+        StoreUnavailable: the URL is wrong, the role lacks the privileges, or the server cannot be used.
     """
     parameters = _load_postgres("connection").parse_url(config.url)
     return int(_load_postgres("schema").migrate(parameters))
@@ -191,7 +191,7 @@ def _open_engine(
 
 
 def _load_postgres(module: str) -> ModuleType:
-    """Import a module of store/postgres: its driver takes 0.13 s."""
+    """Import a module of store/postgres. Done on demand, because the driver takes 0.13 s."""
     try:
         return importlib.import_module(f"store.postgres.{module}")
     except ImportError as error:

@@ -23,7 +23,7 @@ _COUNTERS = "counters_since_delta_snapshot"
 """Key in a checkpoint's metadata: the DeltaChannels whose values it lacks."""
 
 _FIRST_IDX = -1000
-"""Number of the first row of a checkpoint's saved histories. Not a task's: rollbacks delete those from 0 on."""
+"""Number of the first row of a checkpoint's saved histories. Rollbacks keep it: they delete numbers from 0 on."""
 
 ValuesReader = Callable[[Transaction, str, Row], Mapping[str, Any]]
 """Returns the values of a thread's checkpoint, from the row with its `type` and `checkpoint`."""
@@ -84,7 +84,7 @@ class DeltaHistories:
     def read(
         self, tx: Transaction, place: Place, channels: Sequence[str]
     ) -> dict[str, StoredHistory]:
-        """Return the histories of channels at a checkpoint. No other transaction trims the thread until this one ends.
+        """Return the histories of channels at a checkpoint. Until this transaction ends, no other can trim the thread.
 
         Args:
             tx: The transaction.

@@ -1,4 +1,4 @@
-"""Discarded deliveries: rows of the outbox that an administrator discarded, kept so that it can be undone."""
+"""Discarded deliveries: outbox rows that an administrator discarded, kept so that this can be undone."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ VALUES (
 """
 _LIST_BATCH = "SELECT id FROM discarded_delivery WHERE batch = :batch ORDER BY id LIMIT :limit"
 _TAKE = "DELETE FROM discarded_delivery WHERE id = :id RETURNING *"
-# A row with its key may have been stored meanwhile.
+# A row with the same key may have been stored meanwhile.
 _RESTORE = """
 INSERT INTO outbox (
     id, key, conversation_id, body, state, attempts, uncertain_attempts, not_before, first_sent_at, last_sent_at,
@@ -36,7 +36,7 @@ class DiscardedDeliveries:
         self._database = database
 
     async def discard(self, row_ids: Sequence[int], *, batch: str, now: float) -> list[OutboxRow]:
-        """Take rows that are not being sent out of the outbox, and keep them as they were. Return them.
+        """Move rows from the outbox to this table unchanged, except those being sent. Return the moved rows.
 
         `batch`: the name by which `find_batch` finds them.
         """
@@ -54,7 +54,7 @@ class DiscardedDeliveries:
         return await self._database.transaction(work)
 
     async def find_batch(self, batch: str, *, limit: int) -> list[int]:
-        """Return the IDs of rows that one request discarded and that were not restored yet."""
+        """Return the IDs of rows that one request discarded and that have not been restored."""
         rows = await self._database.read(_LIST_BATCH, {"batch": batch, "limit": limit})
         return [int(row["id"]) for row in rows]
 

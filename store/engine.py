@@ -12,7 +12,7 @@ class Engine(Protocol):
     """An open database."""
 
     has_checkpoints: bool
-    """The states of threads are tables of this database, not a separate file."""
+    """Whether the states of threads are in tables of this database, not in a separate file."""
 
     signals: Signals
     """Signals between the processes that use this database."""
@@ -29,7 +29,7 @@ class Engine(Protocol):
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other node can have ended this process. Cheap."""
+        """Whether it is certain that no other node has ended this process. Cheap."""
         ...
 
     async def submit(self, work: Callable[[Transaction], T], *, order: str = "") -> T:

@@ -8,7 +8,7 @@ StoreError
 │   └── OutcomeUnknown   the write may or may not have been committed
 ├── FilesUnavailable     the object storage of files cannot be used
 │   └── ObjectMissing        an object that a row names is not there
-├── ValueRefused         no database can store a value; repeating the call changes nothing
+├── ValueRefused         no database can store a value; repeating the call does not help
 ├── RowNotFound          no such row
 └── RowConflict          the row is in another state than the caller expects
     └── TakenOver            a person answers in the conversation instead of the agent

@@ -1,7 +1,7 @@
-"""Figures of the service over time: messages and how their turns ended, waits for answers, tokens and cost.
+"""Figures of the service over time: messages and how their turns ended, response times, tokens and cost.
 
-They are read from rows that exist for other reasons. Every statement reads one period from an index; only the samples
-of waits and the reasons of refusals look rows up.
+They are read from rows that exist for other reasons. Every statement reads one period from an index; only sampled
+response times and the reasons for refusals require row lookups.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from store.database import Database, Params, Row
 
 SAMPLE = 100
-"""Answered messages of a period whose waits are looked at, at least (up to twice as many): enough for p95, and 2 ms."""
+"""Answered messages to sample in a period, at least (up to twice as many): enough for p95, and takes 2 ms."""
 
 _COUNT = """
 SELECT count(*) AS messages, count(*) FILTER (WHERE outcome IS NULL OR outcome = 'waiting') AS answers,
@@ -30,7 +30,7 @@ _COUNT_WAITING = (
     "SELECT count(*) AS waiting FROM inbox WHERE question IS NOT NULL AND outcome = 'waiting'"
 )
 _FIRST_TEXT, _FIRST_CARD = ":reply:0", ":card:0"
-"""Ends of the keys of the first text of an answer, and of the message that grew into it (`bus.outbound.rows`)."""
+"""Suffixes of outbox keys: of an answer's first text, and of the message that grew into it (`bus.outbound.rows`)."""
 
 _WAITS = """
 SELECT inbox.received_at, outbox.updated_at AS answered_at, inbox.signed_at, card.updated_at AS opened_at
@@ -53,13 +53,13 @@ class PeriodFigures:
 
     Attributes:
         messages: Chat messages that were accepted.
-        answers: Those that were answered, also with a question.
-        errors: Those whose turn failed.
-        refused: Messages that were not accepted, without those that people wrote to each other.
-        signs_s: From a sample of answered messages: seconds until people saw the first sign, ascending.
-        answers_s: Likewise, until the answer was delivered.
-        tokens: Of the model calls of runs that began in it.
-        cost_nano_usd: Likewise, billionths of a US dollar.
+        answers: Messages that were answered, including with a question.
+        errors: Messages whose turn failed.
+        refused: Messages that were not accepted, except those that people wrote to each other.
+        signs_s: Seconds until people saw the first sign of a turn, for a sample of answered messages, ascending.
+        answers_s: Seconds until the answer was delivered, for the same sample, ascending.
+        tokens: Tokens of model calls, in runs that began in the period.
+        cost_nano_usd: Cost of these calls, billionths of a US dollar.
     """
 
     messages: int = 0
@@ -105,7 +105,7 @@ class FigureStore:
         )
 
     async def count_waiting(self) -> int:
-        """Return how many messages wait for a person's answer or approval now. Raises StoreError."""
+        """Return how many messages are now waiting for a person's answer or approval. Raises StoreError."""
         [found] = await self._database.read(_COUNT_WAITING)
         return int(found["waiting"])
 

@@ -1,4 +1,4 @@
-"""The guardrail_decision table: which tool calls a guardrail or a person refused, or let pass after being asked."""
+"""The guardrail_decision table: tool calls that a guardrail denied, or that a person rejected or approved."""
 
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from store.database import Database, Params
 from store.rows import from_row
 
 MAX_ROWS = 10_000
-"""Number of rows that are kept. A model that repeats a denied call adds one for each of its own calls."""
+"""Maximum number of rows to keep. A model that repeats a denied call adds one each time."""
 
 GuardrailOutcome = Literal["denied", "rejected", "approved"]
 """`denied`: by the provider. `rejected`, `approved`: by a person, or, with a code, because the provider failed."""
@@ -37,7 +37,7 @@ class GuardrailDecisionRow:
     created_at: float
 
 
-# A thread without a row is of an embedding program.
+# A thread without a row belongs to a program that embeds Parley.
 _INSERT = """
 INSERT INTO guardrail_decision (
     outcome, tool, server, code, policy, reason, is_subagent, thread_id, person, room, created_at)
@@ -81,7 +81,7 @@ class GuardrailDecisions:
         ]
 
     async def forget(self, scope: str) -> None:
-        """Delete the decisions about a person's or room's calls. `scope`: as of memory. Raises StoreError."""
+        """Delete the decisions about calls in a scope (`person:ID` or `room:ID`). Raises StoreError."""
         kind, _, name = scope.partition(":")
         if kind in _FORGET:
             await self._database.execute(_FORGET[kind], {"name": name})

@@ -64,7 +64,7 @@ _RUNNING_OF_THREAD = f"""{SELECT_ROWS}
 WHERE inbox.state = 'running' AND inbox.state IN ('new', 'running') AND inbox.kind = 'chat'
 AND inbox.thread_id = :thread_id LIMIT 1
 """
-# Events of other systems have no person as their author.
+# Events of other systems are not written by a person.
 _NEWEST_OF_CHAT = f"""{SELECT_ROWS}
 WHERE channel = :channel AND chat = :chat AND (topic = :topic OR :topic = '') AND inbox.kind = 'chat'
 AND inbox.event_id NOT LIKE 'hook:%'
@@ -106,7 +106,7 @@ UPDATE inbox SET state = 'running', starts = starts + 1, run_id = CASE WHEN stat
 WHERE id = :id AND state NOT IN ('done', 'dead')
 RETURNING thread_id
 """
-# The turn of a message that waited while a person took over the conversation does not begin.
+# If a person took over the conversation while a message waited, its turn does not begin.
 _TAKEN_OVER = """
 SELECT inbox.state FROM inbox JOIN conversation ON conversation.id = inbox.conversation_id
 WHERE inbox.id = :id AND inbox.state NOT IN ('done', 'dead') AND taken_over_by IS NOT NULL
@@ -172,7 +172,7 @@ MAX_KNOWN = 10_000
 """Maximum number of conversations whose first unfinished message is remembered."""
 
 OffersFor = Callable[[int, str], Sequence[NewOutboxRow]]
-"""Makes further outbox rows for a row that is finished, from its ID and the body stored at that time.
+"""Makes further outbox rows for a row that is being finished, from its ID and the body stored at that time.
 
 Must not block.
 """
@@ -270,10 +270,10 @@ class InboxStore:
     async def mark_running(self, inbox_id: int, *, thread_id: str | None) -> TurnStart | None:
         """Record the start of a turn (state running, starts + 1). None if the row is already done or dead.
 
-        If a person has taken over the conversation, a turn that has not begun never does: the row is done, and None is
-        returned. One that has begun `is_taken_over`.
+        If a person has taken over the conversation, a turn that has not begun does not begin: the row is marked done,
+        and None is returned. For a turn that has begun, the result says `is_taken_over`.
 
-        The turn uses the thread assigned to the row, else `thread_id`, else the conversation's present thread, which
+        The turn uses the thread assigned to the row, else `thread_id`, else the conversation's current thread, which
         must then exist. The row keeps its run, unless it was only injected into that run.
         """
 
@@ -319,7 +319,7 @@ class InboxStore:
         await self._database.transaction(work)
 
     async def assign_thread(self, inbox_id: int, *, thread_id: str) -> None:
-        """Assign the queued chat rows before a row of their conversation to the thread that is about to be replaced."""
+        """Assign the queued chat rows before a row in its conversation to the thread that is about to be replaced."""
         params: Params = {"id": inbox_id, "thread_id": thread_id}
         await self._database.transaction(lambda tx: tx.run(_ASSIGN_THREAD, params))
 
@@ -339,10 +339,11 @@ class InboxStore:
 
         `end`: how its turn ended; a dead row has failed.
         `answered_ids`: rows that the same turn answered; they are marked done as well, and get its run.
-        `released_run_id`: a run that no longer answers anything; queued rows that were injected into it forget it.
-        `offers`: called for each of these rows, because only the transaction knows a body that was just replaced.
+        `released_run_id`: a run that no longer answers anything; queued rows that were injected into it lose it.
+        `offers`: called for each finished row inside the transaction, because its body may just have been replaced.
 
-        Returns False and writes nothing if the row is finished already. Then the caller must not send anything.
+        Returns False and writes nothing if the row is finished already. In that case, the caller must not send
+        anything.
         """
         now = self._now()
 

@@ -26,8 +26,8 @@ TurnOutcome = Literal[
 ]
 """How a turn ended, if not with an answer.
 
-`waiting` = for a person's answer, `joined` = another turn answered it, `taken_over` = a person answers instead of the
-agent.
+`waiting` = it waits for a person's answer, `joined` = another turn answered it, `taken_over` = a person answers instead
+of the agent.
 """
 
 
@@ -61,9 +61,9 @@ class NewInboxRow:
         replies_to: Platform ids of the messages it replies to, nearest first.
         remember: Store `message_id`, so that a later reply to it finds this conversation.
         kind: Commands do not count toward the queue's limit.
-        may_start: Whether its turn starts with the acceptance if the conversation has no other unfinished row.
+        may_start: Whether accepting it also starts its turn, if the conversation has no other unfinished row.
         body: The encoded message (bus/messages.py).
-        needs_agent: Whether it means nothing to a person who has taken over the conversation, and is refused then.
+        needs_agent: Whether only the agent can handle it, so it is refused while a person has taken over.
     """
 
     key: ConversationKey
@@ -87,7 +87,7 @@ class TurnStart:
         thread_id: Its thread.
         follows_question: An earlier turn of its conversation ended with a question.
         has_new_thread: Its conversation had no thread before.
-        is_taken_over: A person has taken over the conversation since the turn was started first.
+        is_taken_over: A person has taken over the conversation since the turn first started.
     """
 
     thread_id: str
@@ -109,11 +109,11 @@ class InboxRow:
         follows_question: An earlier turn of the conversation ended with a question; set once the turn starts.
         thread_id: Its thread, set when its turn starts or by `assign_thread`.
         current_thread_id: The conversation's thread when the row was read or accepted.
-        taken_over_by: Who answered in the conversation instead of the agent at that time; None = nobody.
-        start: The start of its turn, if the acceptance has just recorded it.
+        taken_over_by: The person who answered there instead of the agent at that time; None = the agent answered.
+        start: The start of its turn, if accepting it has just recorded the start.
         owner: The node that works on it, if the row has just been accepted.
-        earlier_ids: The unfinished rows of its conversation at that time.
-        open_from: The position before which no row was unfinished at that time.
+        earlier_ids: The unfinished rows of its conversation when it was accepted.
+        open_from: A position before which no row was unfinished when it was accepted.
     """
 
     id: int
@@ -215,7 +215,7 @@ def accept(
     Args:
         tx: The transaction, submitted with `order=chat_order(new.key)`.
         new: The message.
-        cap: As of `InboxStore.accept`.
+        cap: See `InboxStore.accept`.
         owners: Knows which node works on which chat.
         open_from: For conversations by id, a position before which no message is unfinished. Finished messages never
             become unfinished again, so an old position stays valid.
@@ -320,9 +320,9 @@ def _insert_statement(row: InboxRow, message_id: str) -> Statement:
 
 
 def _receive(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMessage:
-    """Store the ids of a message, and find its conversation.
+    """Store the IDs of a message, and find its conversation.
 
-    Return the key with the topic of the nearest known message that it answers.
+    Return the key with the topic of the nearest known message that it replies to.
     """
     key = new.key
     params: Params = {

@@ -75,7 +75,7 @@ class ItemStore(BaseStore):
 
     @override
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations from a worker thread, as tools without `async` do. Raises RuntimeError in the event loop."""
+        """Run operations from a worker thread, as synchronous tools do. Raises RuntimeError in the event loop."""
         return self.owner.wait(self.abatch(ops))
 
     @override

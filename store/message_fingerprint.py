@@ -31,7 +31,7 @@ class MessageFingerprint:
         if not all(isinstance(message, BaseMessage) for message in messages):
             return None
         try:
-            # A copy: orjson's result may take ten times its length, and the fingerprint is kept.
+            # Copy it, because orjson's result may take ten times its length in memory, and the fingerprint is kept.
             fields = bytes(memoryview(_fields(messages)))
             return cls(classes=tuple(map(type, messages)), fields=fields)
         except TypeError:

@@ -8,8 +8,8 @@ from store.database import Database, Params, Transaction
 from store.inbox_accept import SELECT_ROWS, InboxRow, inbox_row_from, mark_received
 from store.outbox import NewOutboxRow, OutboxRow, OutboxStore, insert_outbox_rows
 
-# When a chat migrates, its conversations may be merged, and a row that was read earlier names the old one. So the
-# statements take the conversation and the position from the row as it is stored now.
+# When a chat migrates, its conversations may be merged, and a row that was read earlier then names the old
+# conversation. So the statements take the conversation and the position from the row as it is stored now.
 _OF_ROW = "(SELECT conversation_id FROM inbox WHERE id = :id)"
 _SEQ_OF_ROW = "(SELECT seq FROM inbox WHERE id = :id)"
 
@@ -54,12 +54,12 @@ RETURNING id
 """
 
 MAX_PARTS = 1000
-"""Maximum parts of one answer."""
+"""Maximum number of parts in one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedEvent:
-    """A platform event: its id, stable over redeliveries, and its time (Unix seconds)."""
+    """A platform event: its ID, stable across redeliveries, and its time (Unix seconds)."""
 
     key: ConversationKey
     event_id: str

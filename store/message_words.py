@@ -1,6 +1,6 @@
 """The message_words table: the words of accepted messages, by which administrators find them.
 
-It is filled in the background, a second after a message was accepted, so that accepting one costs nothing more.
+It is filled in the background, a second after a message is accepted, so that accepting a message costs nothing extra.
 """
 
 import hashlib
@@ -16,22 +16,23 @@ from store.past_messages import MIN_PREFIX_CHARS, query_words, split_words
 from store.rows import from_row
 
 OVERLAP = 1000
-"""Rows before the newest one that are looked at again: another node may have committed them later."""
+"""Rows before the newest one to look at again, because another node may have committed one of them later."""
 
 MAX_WORDS = 300
-"""Words of a message that are indexed."""
+"""Maximum number of words to index in a message."""
 
 MAX_FOUND = 2000
 """How many of the newest messages with the words of a query are searched for an outcome."""
 
 SCANNED = 20_000
-"""Newest messages that are searched without the index, in 30 ms.
+"""Number of newest messages to search without the index; this takes 30 ms.
 
-The index reads all messages with a word before it has the newest. Of a frequent word, these messages have enough.
+The index reads all messages with a word before it can return the newest. A frequent word has enough matches among these
+messages.
 """
 
 RARE = SCANNED // 20
-"""Number of these messages with a word below which the index finds it fast."""
+"""A word that is in fewer of these messages than this is found quickly by the index."""
 
 _MISSING = """
 SELECT inbox.id, inbox.body, inbox.received_at, channel, workspace, chat, topic
@@ -74,7 +75,7 @@ _OUTCOMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnindexedMessage:
-    """A message without words: its ID, place, encoded form, and when it was accepted (Unix seconds)."""
+    """A message without stored words: its ID, place, encoded form, and when it was accepted (Unix seconds)."""
 
     id: int
     key: ConversationKey
@@ -106,12 +107,12 @@ class MessageWords:
         self._database = database
 
     async def list_missing(self, *, limit: int) -> list[UnindexedMessage]:
-        """Return messages without words, oldest first. Raises StoreError."""
+        """Return messages without stored words, oldest first. Raises StoreError."""
         rows = await self._database.read(_MISSING, {"overlap": OVERLAP, "limit": limit})
         return [from_row(UnindexedMessage, row, key=key_from_row(row)) for row in rows]
 
     async def add(self, words: Sequence[tuple[int, str]], more: Sequence[Statement] = ()) -> None:
-        """Store the words of messages, as of `words_of`, and run `more` statements with them. Raises StoreError."""
+        """Store the words of messages (`words_of`), and run `more` in the same transaction. Raises StoreError."""
 
         def work(tx: Transaction) -> None:
             rows: list[Statement] = [
@@ -157,8 +158,8 @@ class MessageWords:
     async def _find(self, terms: Sequence[str], *, before: int, found: int) -> list[int]:
         """Return the newest messages with all of these words.
 
-        Frequent words are found in the newest messages. Otherwise, the index finds the rare words, and the texts of
-        what it found are searched for the others.
+        Frequent words are found in the newest messages. Otherwise, the index finds the messages with the rare words,
+        and their texts are searched for the other words.
         """
         is_postgres = self._database.engine.has_checkpoints
         position = "strpos" if is_postgres else "instr"
@@ -203,7 +204,7 @@ class MessageWords:
 
 
 def words_of(key: ConversationKey, person: str, texts: Sequence[str]) -> str:
-    """Return what to store for a message in `key` by a person (an ID), whose words and names are `texts`.
+    """Return the words to store for a message: `key`, the ID of its author, and the words of `texts`.
 
     >>> words_of(ConversationKey(channel="c", workspace="w", chat="1"), "u", ["Hi Ann"]).split()[3:]
     ['hi', 'ann']

@@ -30,7 +30,7 @@ KEEP_S = 120.0
 PRUNE_S = 30.0
 
 HAND_OVER = "runs.hand_over"
-"""The call that makes a node's runs end before their next step; other nodes continue them."""
+"""The call that ends a node's runs before their next step, so that other nodes continue them."""
 
 # For PostgreSQL: a SQLite file has one node. Only the database's clock counts.
 _INSERT = """
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeCalls:
-    """Calls methods of other nodes and serves their calls. Created by `open_node_calls`.
+    """Calls methods on other nodes and serves their calls. Created by `open_node_calls`.
 
     A call is made once. If no answer comes, the caller does not know whether the other node carried it out.
 
@@ -71,15 +71,15 @@ class NodeCalls:
 
     @property
     def others(self) -> frozenset[int]:
-        """The numbers of the other nodes that are alive. Costs little."""
+        """The numbers of the other living nodes. Cheap."""
         return frozenset(one.number for one in self.database.nodes.living) - {self.node}
 
     def serve(self, method: str, handler: CallHandler) -> None:
-        """Answer calls of `method`, several at a time. The caller gets the handler's error."""
+        """Answer calls to `method`, several at a time. The caller gets the handler's error."""
         self._handlers[method] = handler
 
     def receive(self, method: str, handler: NoteHandler) -> None:
-        """Take notes of `method`, in their order; `handler` runs in the event loop and must not block."""
+        """Pass notes for `method` to `handler`, in order. It runs in the event loop and must not block."""
         self._notes[method] = handler
 
     async def call(self, node: int, method: str, body: str, *, within_s: float = 5.0) -> str:
@@ -87,7 +87,7 @@ class NodeCalls:
 
         Args:
             node: Its number.
-            method: A method that it serves.
+            method: A method that the node serves.
             body: The argument of its handler, up to some megabytes.
             within_s: How long to wait for the answer, seconds.
 
@@ -117,7 +117,7 @@ class NodeCalls:
     async def call_others(
         self, method: str, body: str, *, within_s: float = 5.0
     ) -> dict[int, str | None]:
-        """Ask all other nodes at once; return their answers by number, None for a node without one. See `call`."""
+        """Ask all other nodes at once; return their answers by number, None for a node that gave none. See `call`."""
         answers: dict[int, str | None] = {}
 
         async def ask(node: int) -> None:
@@ -133,7 +133,7 @@ class NodeCalls:
         return answers
 
     def tell(self, node: int, method: str, body: str) -> None:
-        """Send a note, which has no answer and may be lost; return at once.
+        """Send a note and return at once. A note has no answer and may be lost.
 
         Args:
             node: The number of another node.
@@ -154,7 +154,7 @@ class NodeCalls:
     async def take(self, payload: str) -> None:
         """Handle a signal to this node."""
         if not payload:
-            return  # some were lost: their callers time out and report it
+            return  # some signals were lost: their callers time out and report it
         try:
             message = _parse(payload)
         except ValueError:
@@ -247,7 +247,7 @@ class _Answer:
 
 @asynccontextmanager
 async def open_node_calls(database: Database) -> AsyncIterator[NodeCalls]:
-    """Yield calls to and from the other nodes of a database. Leaving the block ends those in progress."""
+    """Yield the calls to and from the other nodes of a database. Leaving the block ends calls in progress."""
     if not database.nodes.number:
         async with anyio.create_task_group() as tasks:
             yield NodeCalls(database, tasks)

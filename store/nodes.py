@@ -15,7 +15,7 @@ class Node:
     """A process that shares the database.
 
     Attributes:
-        number: Assigned when it starts, never reused. 0 = the only process of a SQLite file.
+        number: Assigned when it starts and never reused. 0 = the only process of a SQLite file.
         name: `node.name` of its configuration.
         started_at: Unix seconds, by the database's clock.
         takes_work: Whether it accepts work: it receives signals and is not stopping.
@@ -52,11 +52,10 @@ class Nodes(Protocol):
     def exclusive(
         self, name: str, on_wait: Callable[[], None] | None = None
     ) -> AbstractAsyncContextManager[None]:
-        """Run the block while no other node is inside a block with this name. Waits until then.
+        """Run the block once no other node is inside a block with this name, and keep others out meanwhile.
 
-        If the connection that shows the block to other nodes breaks, the block is canceled and ends without an error:
-        enter it again. A process must not enter it twice at a time. `on_wait` is called once if another node is
-        inside.
+        If the connection that shows the block to other nodes breaks, the block is canceled and ends without an error;
+        enter it again. A process must not be inside it twice. `on_wait` is called once if another node is inside.
         """
         ...
 
@@ -67,12 +66,12 @@ class Nodes(Protocol):
     async def leave(self) -> None:
         """Tell the other nodes that this one is stopping, so that they take its work. Raises StoreUnavailable.
 
-        Blocks of `exclusive` end, and none can be entered.
+        Its `exclusive` blocks end, and it can enter no more of them.
         """
         ...
 
     async def wait_change(self) -> None:
-        """Wait until the list of living nodes changes. A node that left the list cannot write."""
+        """Wait until the list of living nodes changes. A node that is no longer listed cannot write."""
         ...
 
 
@@ -113,7 +112,7 @@ class SingleNode(Nodes):
 
 
 def preferred_node(living: Sequence[Node], key: str, *, otherwise: int) -> int:
-    """Return the node that should do the work with a name. All nodes agree, and a change of nodes moves few names.
+    """Return the node that should do the work with this name. All nodes agree, and a change of nodes moves few names.
 
     Rendezvous hashing over the nodes that take work; `otherwise` if none does.
 

@@ -1,4 +1,4 @@
-"""Notifications: messages of API clients to one chat or to many (broadcasts), and chats that wait for a broadcast."""
+"""Notifications: messages from API clients to one chat or to many (broadcasts), and chats waiting for a broadcast."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from store.outbox import NewOutboxRow, insert_outbox_rows
 from store.rows import from_row
 
 BROADCAST = ""
-"""The channel of a broadcast's row."""
+"""The channel in the row of a broadcast."""
 
 _INSERT = """
 INSERT INTO notification (channel, key, digest, text, files, recipients, created_at)
@@ -70,10 +70,10 @@ class NewNotification:
     Attributes:
         channel: The channel; `BROADCAST` = a broadcast.
         key: The client's name for it.
-        digest: A hash of the request, equal for repetitions.
+        digest: A hash of the request, the same when the request is repeated.
         text: The Markdown of a broadcast.
         files: Its files. Opaque here.
-        recipients: Who gets it, as the response says. Opaque here.
+        recipients: Who gets it, as stated in the response. Opaque here.
         created_at: Unix seconds.
     """
 
@@ -114,7 +114,7 @@ class NotificationStore:
         return from_row(Notification, rows[0]) if rows else None
 
     async def find_repeated(self, channel: str, key: str, digest: str) -> Notification | None:
-        """Return the notification that a request repeats. Raises RowConflict: Another one has this key."""
+        """Return the notification that a request repeats. Raises RowConflict if a different one has this key."""
         found = await self.find(channel, key)
         if found is not None and found.digest != digest:
             raise _key_conflict(channel, key)
@@ -132,7 +132,7 @@ class NotificationStore:
         ]
 
     async def count_states(self, key_prefix: str) -> tuple[dict[str, int], str]:
-        """Return the number of rows of the outbox in each state, and the body of the first one; "" = there are none.
+        """Return the number of outbox rows in each state, and the body of the first row; "" = there are no rows.
 
         The keys of the rows begin with `key_prefix`, which ends with `:`.
         """
@@ -142,7 +142,7 @@ class NotificationStore:
         return states, str(rows[0]["body"]) if rows else ""
 
     async def count_waiting(self, notification_id: int) -> int:
-        """Return the number of chats whose message is not in the outbox yet."""
+        """Return the number of chats for which the message is not in the outbox yet."""
         return int((await self._database.read(_COUNT, {"id": notification_id}))[0]["chats"])
 
     async def accept(
@@ -152,7 +152,7 @@ class NotificationStore:
         rows: Sequence[NewOutboxRow] = (),
         chats: Sequence[KnownChat] = (),
     ) -> bool:
-        """Store a notification, its rows of the outbox and the chats that wait for it, unless it is stored already.
+        """Store a notification, its outbox rows and the chats that wait for it, unless it is stored already.
 
         Return whether this call stored it.
 
@@ -187,7 +187,7 @@ class NotificationStore:
         return await self._database.transaction(work)
 
     async def find_next(self, channel: str) -> Notification | None:
-        """Return the first broadcast for which chats of the channel wait; None = none waits."""
+        """Return the first broadcast that chats of the channel are waiting for; None = no chat is waiting."""
         rows = await self._database.read(_NEXT, {"channel": channel})
         return from_row(Notification, rows[0]) if rows else None
 
@@ -249,7 +249,7 @@ def _insert(tx: Transaction, new: NewNotification) -> int | None:
 
 
 def _key_conflict(channel: str, key: str) -> RowConflict:
-    """Return the error of a request that has the key of a different one."""
+    """Return the error for a request with the key of a different request."""
     what = "message" if channel else "broadcast"
     return RowConflict(f"Another {what} has the key {key!r}.")
 

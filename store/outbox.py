@@ -53,9 +53,9 @@ class OutboxRow:
         state: `sending` = an attempt started and its outcome is not recorded: unknown after a crash.
         first_sent_at: Start of the first attempt; the platform's idempotency window counts from here.
         last_sent_at: Start of the latest attempt.
-        uncertain_attempts: Attempts whose outcome is unknown: the message may have arrived.
-        failed_attempts: A line of JSON for each attempt that failed, also before one that succeeded: `at` (Unix
-            seconds) and `error`. About 4,000 characters are kept.
+        uncertain_attempts: Number of attempts with an unknown outcome: the message may have arrived.
+        failed_attempts: A line of JSON for each failed attempt, even if a later one succeeded: `at` (Unix seconds) and
+            `error`. About 4,000 characters are kept.
         discarded_at: When an administrator discarded it; None = it is in the outbox.
     """
 
@@ -79,12 +79,12 @@ class OutboxRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFilter:
-    """Which rows an administrator asks for; "" = any.
+    """Which rows to list for an administrator; "" = any.
 
     Attributes:
         states: Any of these; empty = all rows of the outbox, which has no discarded ones.
         channel, chat: IDs.
-        error: A part of the error, in any case.
+        error: A part of the error, ignoring case.
     """
 
     states: Sequence[ListedState] = ()
@@ -95,7 +95,7 @@ class DeliveryFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadMessage:
-    """A message that the agent has not read: of the outbox if it `is_sent`, else of the inbox. `at`: Unix seconds."""
+    """A message that the agent has not read: from the outbox if `is_sent`, else from the inbox. `at`: Unix seconds."""
 
     body: str
     at: float
@@ -116,7 +116,8 @@ _BY_KEY = f"{_SELECT} WHERE outbox.key = :key"
 _BY_KEYS = f"{_SELECT} WHERE outbox.key IN (SELECT value FROM json_each(:keys))"  # noqa: S608 - literals only
 _BY_ID = f"{_SELECT} WHERE outbox.id = :id"
 _OPEN = f"{_SELECT} WHERE outbox.state IN ('pending', 'sending') ORDER BY outbox.id"
-# Without INDEXED BY, SQLite reads every row of the conversation. No join: PostgreSQL, too, reads from `from_id` on.
+# Without INDEXED BY, SQLite reads every row of the conversation. There is no join, so that PostgreSQL, too, reads from
+# `from_id` on.
 _OPEN_FROM_ID = """
 SELECT * FROM outbox INDEXED BY outbox_open
 WHERE state IN ('pending', 'sending') AND id >= :from_id AND conversation_id = (
@@ -140,8 +141,8 @@ SELECT channel, workspace, chat, topic, first_id FROM (
     WHERE state IN ('pending', 'sending') AND id > :after_id GROUP BY conversation_id) AS found
 JOIN conversation ON conversation.id = conversation_id WHERE {OWNS}
 """  # noqa: S608 - statements of the store only
-# Here and below, not `IN ('pending', 'sending')`, because PostgreSQL would look up the ID in `outbox_open`, by
-# conversation. While a client holds a snapshot open, it would pass every row sent since then.
+# Here and below, do not use `IN ('pending', 'sending')`: PostgreSQL would look up the ID in `outbox_open`, by
+# conversation. While a client holds a snapshot open, it would read every row sent since then.
 _MARK_SENDING = """
 UPDATE outbox SET state = 'sending', attempts = attempts + 1, last_sent_at = :now, updated_at = :now,
     first_sent_at = coalesce(first_sent_at, :now), uncertain_attempts = coalesce(:uncertain, uncertain_attempts)
@@ -162,7 +163,7 @@ UPDATE outbox SET state = 'pending', not_before = :not_before, error = :error, u
     first_sent_at = CASE WHEN :not_sent = 1 AND uncertain_attempts = 0 THEN NULL ELSE first_sent_at END
 WHERE id = :id AND state NOT IN ('delivered', 'uncertain', 'failed')
 """  # noqa: S608 - literals only
-# A row from the future was written before the clock was set back. Only the length of its wait is known.
+# A row from the future was written before the clock was set back. Only the length of its wait can be trusted.
 _REBASE_WAITS = """
 UPDATE outbox SET updated_at = :now,
     not_before = CASE WHEN not_before > updated_at THEN not_before - updated_at + :now ELSE 0 END
@@ -210,7 +211,8 @@ _LAST_READ = """
 FROM inbox WHERE inbox.conversation_id = :conversation_id AND kind = 'chat' AND seq < :seq AND run_id IS NOT NULL
 ORDER BY seq DESC LIMIT 1
 """
-# The prefix is that of `bus.notifications`. A person's notification may come before their private chat is known.
+# The prefix is the one that `bus.notifications` uses. A person may get a notification before their private chat is
+# known.
 _UNREAD = f"""
 SELECT * FROM (
     SELECT 1 AS is_sent, outbox.id AS id, body, outbox.updated_at AS at
@@ -239,7 +241,7 @@ class OutboxStore:
 
     Attributes:
         owners: The node that owns each chat, as this process knows it.
-        files: The files that rows send and that no thread has.
+        files: The files that rows send and that belong to no thread.
     """
 
     def __init__(
@@ -262,7 +264,7 @@ class OutboxStore:
     async def enqueue(self, rows: Sequence[NewOutboxRow]) -> list[OutboxRow]:
         """Insert rows; skip keys that exist already. Return the rows as they are now.
 
-        A row that existed is missing from the result if another node discarded it meanwhile.
+        A row that existed is missing from the result if another node discards it meanwhile.
         """
         now = self._now()
 
@@ -299,8 +301,8 @@ class OutboxStore:
     ) -> OutboxRow | None:
         """Return the first pending or sending row of a conversation.
 
-        Rows that wait for their first attempt come last, in the order in which they are due. `now`: Unix seconds. The
-        caller knows that no row before `from_id` is open.
+        Rows that wait for their first attempt come last, in the order in which they are due. `now`: Unix seconds.
+        `from_id`: the caller knows that no row before this ID is open.
         """
         params = {**key_params(conversation), "now": now, "from_id": from_id}
         rows = await self._database.read(NEXT_OPEN, params)
@@ -346,8 +348,8 @@ class OutboxStore:
             platform_id: What the adapter needs to find the message again.
             now: Unix seconds.
             uncertain: Whether the message may have been sent twice, or not at all.
-            message_id: The id by which replies refer to the message; "" = none.
-            begins_topic: Whether replies to the message are a topic of their own, if it was sent outside of topics.
+            message_id: The ID by which replies refer to the message; "" = none.
+            begins_topic: Whether replies to the message form a new topic, if it was sent outside of topics.
         """
         params: Params = {
             "id": row_id,
@@ -376,7 +378,7 @@ class OutboxStore:
     ) -> None:
         """Advance a row to its next message, as if it were new; store the sent message's topic.
 
-        `message_id`: the message that was sent for the row; "" = none. `begins_topic`: as of `mark_delivered`.
+        `message_id`: the message that was sent for the row; "" = none. `begins_topic`: see `mark_delivered`.
         `supersedes`: see `NewOutboxRow`.
         """
         start: Statement = _START_PART, {"id": row_id, "body": body, "now": now}
@@ -400,7 +402,7 @@ class OutboxStore:
         """Set a row back to pending; it is not sent before the given time.
 
         `outcome_unknown`: the attempt that just ended may have succeeded (uncertain_attempts + 1).
-        `not_sent`: it certainly failed. If no earlier one is in doubt, `first_sent_at` is set by the next attempt.
+        `not_sent`: it certainly failed. Unless an earlier attempt is in doubt, the next attempt sets `first_sent_at`.
         `has_failed`: an attempt just ended. False = the row is only postponed.
         """
         params: Params = {
@@ -415,7 +417,7 @@ class OutboxStore:
         await self._database.execute(_RESCHEDULE, params)
 
     async def rebase_waits(self, conversation: ConversationKey, *, now: float) -> None:
-        """Restart the waits of a conversation's pending rows from the future at `now` (Unix seconds)."""
+        """Restart the waits of a conversation's pending rows that are dated after `now` (Unix seconds)."""
         await self._database.execute(_REBASE_WAITS, {**key_params(conversation), "now": now})
 
     async def mark_failed(
@@ -433,7 +435,7 @@ class OutboxStore:
         await self._database.execute(_CLOSE, params)
 
     async def resend(self, row_ids: Sequence[int], *, now: float) -> list[OutboxRow]:
-        """Set failed and uncertain rows back to pending. Return them; others do not change."""
+        """Set failed and uncertain rows back to pending, and return them. Other rows stay unchanged."""
 
         def work(tx: Transaction) -> list[OutboxRow]:
             changed = tx.run_all([(_RESEND, {"id": row_id, "now": now}) for row_id in row_ids])
@@ -442,7 +444,7 @@ class OutboxStore:
         return await self._database.transaction(work)
 
     async def delete(self, row_id: int) -> None:
-        """Delete a row that is not being sent, for good. Raises RowNotFound, RowConflict."""
+        """Delete a row for good, unless it is being sent. Raises RowNotFound, RowConflict."""
 
         def work(tx: Transaction) -> None:
             if not read_rows(tx, [row_id]):
@@ -462,7 +464,7 @@ class OutboxStore:
         limit: int = 100,
         before: int = NEWEST,
     ) -> list[OutboxRow]:
-        """Return rows, newest first; only those with an id below `before`, and as of `DeliveryFilter`."""
+        """Return rows that match the filter and have an ID below `before`, newest first."""
         wanted = DeliveryFilter(states=states, channel=channel, chat=chat, error=error)
         # One state at a time: with several, SQLite would sort all of their rows.
         found = [
@@ -506,9 +508,9 @@ class OutboxStore:
         return total
 
     async def list_last_closed(self, *, now: float, limit: int, within_s: float) -> list[OutboxRow]:
-        """Return the rows that were closed in the `within_s` seconds before the last one, newest first.
+        """Return the rows closed within `within_s` seconds before the last closed row, newest first.
 
-        Only rows of this node's chats and of chats without an owner. `now`: Unix seconds.
+        Returns only rows of this node's chats and of chats without an owner. `now`: Unix seconds.
         """
         node = self.owners.number
         params: Params = {"now": now, "limit": limit, "within_s": within_s, "node": node}
@@ -526,18 +528,19 @@ class OutboxStore:
         before: float,
         limit: int,
     ) -> list[UnreadMessage]:
-        """Return what was said in a conversation since the agent's last run there, without the agent, oldest first.
+        """Return the messages in a conversation that the agent has not seen since its last run there, oldest first.
 
-        These are the notifications that people saw, and the messages of people while a person had taken over.
+        These are the notifications that people saw, and the messages that people wrote while a person had taken over.
 
         Args:
             conversation: The conversation.
             conversation_id: Its ID.
-            thread_id: The thread of the present message. Others have messages of their own.
-            person: The person in a private chat, who may have got them before the chat was known; "" = a group.
-            seq: The position of the present message in the conversation.
+            thread_id: The thread of the current message. Messages of other threads are left out.
+            person: The person in a private chat, who may have received messages before the chat was known; "" = a
+            group.
+            seq: The position of the current message in the conversation.
             before: When it was accepted, Unix seconds.
-            limit: Return the newest ones of each kind only.
+            limit: How many of the newest messages of each kind to return.
         """
         params: Params = {
             **key_params(conversation),
@@ -637,7 +640,7 @@ def _change(
 ) -> None:
     """Change a row; if it was open, store the topic of the message that was sent for it ("" = none).
 
-    `topic`: the message's topic if it was sent outside of topics.
+    `topic`: the topic that the message begins if it was sent outside of topics.
     """
     found, changed, *_ = tx.run_all([(_BY_ID, {"id": row_id}), *statements])
     key = key_from_row(found[0]) if changed and message_id else None

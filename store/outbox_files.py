@@ -1,4 +1,4 @@
-"""Files of notifications: stored in parts, so that no transaction is long, and once, however many chats get them."""
+"""Files of notifications. They are stored in parts, so that no transaction is long, and once for all chats."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ _READ = "SELECT content FROM outbox_file WHERE file_id = :file_id AND part = :pa
 
 
 class OutboxFiles:
-    """The table outbox_file. Retention deletes a file when no chat of its notification needs it anymore."""
+    """The table outbox_file. Retention deletes a file once no chat of its notification needs it."""
 
     def __init__(self, database: Database, *, now: Callable[[], float]) -> None:
         self._database = database
@@ -30,7 +30,7 @@ class OutboxFiles:
 
         Raises:
             OSError: The file cannot be read.
-            StoreError: The file is not stored completely. Retention deletes the rest.
+            StoreError: The file is not stored completely. Retention deletes the stored parts.
         """
         file_id, created_at = uuid.uuid4().hex, self._now()
         with await to_thread.run_sync(path.open, "rb") as file:

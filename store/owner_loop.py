@@ -10,10 +10,10 @@ P = ParamSpec("P")
 
 
 class OwnerLoop:
-    """The event loop in which this object is created.
+    """The event loop that creates this object.
 
-    Graphs call stores from worker threads (a step or tool without `async`), and from event loops of their own
-    (`asyncio.run` in such a thread). The call runs in the caller's context.
+    Graphs call stores from worker threads (a synchronous step or tool), and from other event loops (`asyncio.run` in
+    such a thread). The call runs in the caller's context.
     """
 
     def __init__(self) -> None:

@@ -20,8 +20,8 @@ class Pairing:
         user_id: A person, or `group:` and the ID of a chat.
         user_name: What the person or group is called; "" = unknown.
         chat, topic: Where the request was made.
-        text: The beginning of the message with which they asked; "" once they are approved.
-        notice: The encoded message (bus/messages.py) that tells them about the approval; "" = none, or told.
+        text: The beginning of the message that asked for access; "" once they are approved.
+        notice: The encoded message (bus/messages.py) about the approval; "" = none, or already sent.
     """
 
     code: str
@@ -42,7 +42,7 @@ CODE_TTL_S = 3600.0
 """Lifetime of a code, and of the undo of a revocation, seconds."""
 
 TELL_AFTER_S = 10.0
-"""How long an approval can be undone before the person is told about it, seconds. The console offers that for 8."""
+"""How long an approval can be undone before the person is notified, seconds. The console offers this for 8 seconds."""
 
 _OPEN_OF_PERSON = """
 SELECT * FROM pairing
@@ -114,7 +114,7 @@ class PairingStore:
         return await self._database.transaction(work)
 
     async def approve(self, code: str, *, now: float) -> Pairing:
-        """Approve the person of a code, and put the message that tells them into the outbox.
+        """Approve the person with this code, and put the message that tells them into the outbox.
 
         Approving a code again returns the same row, and undoes a revocation of the last hour.
 
@@ -142,9 +142,9 @@ class PairingStore:
         return await self._database.transaction(work)
 
     async def admit(self, new: Pairing, *, now: float) -> Pairing:
-        """Approve a person or group without a code: their open request, or `new` if they have none.
+        """Approve a person or group without a code: approve their open request, or store `new` if they have none.
 
-        Return the row. Somebody who is approved already stays so.
+        Return the row. Someone who is already approved stays approved.
         """
         params = asdict(new)
 
@@ -162,8 +162,8 @@ class PairingStore:
     async def revoke(self, channel: str, user_id: str) -> bool:
         """Revoke a person's access. False if they had none.
 
-        `approve` with their code undoes it within an hour. A person who was not yet told about the approval is told
-        nothing.
+        `approve` with their code undoes it within an hour. A person who has not been notified of the approval yet gets
+        no message.
         """
         params: Params = {"channel": channel, "user_id": user_id, "now": self._now()}
 
@@ -206,7 +206,7 @@ def _is_expired(found: Pairing, now: float) -> bool:
 
 
 def _approve(tx: Transaction, found: Pairing, *, now: float) -> Pairing:
-    """Approve an open request. The outbox has the notice before anybody can read that it was approved."""
+    """Approve an open request. The notice is in the outbox before anyone can read that the request was approved."""
     if found.notice:
         key = ConversationKey(
             channel=found.channel, workspace=found.workspace, chat=found.chat, topic=found.topic

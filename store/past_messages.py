@@ -1,4 +1,4 @@
-"""The past_message table: what people and the agent said, found by their words.
+"""The past_message table: messages of people and the agent, searchable by words.
 
 Both engines index the same words, which this module splits: SQLite in an FTS5 table, PostgreSQL in a GIN index.
 Chinese, Japanese and Korean are written without spaces, so each pair of neighboring characters is a word.
@@ -19,13 +19,13 @@ MAX_TEXT_CHARS = 20_000
 
 MAX_WORD_CHARS = 40
 MAX_QUERY_WORDS = 12
-"""Words of a query that count; the longest ones are kept."""
+"""Maximum number of words in a query; the longest words are used."""
 
 ROWS_PER_WORD = 100
-"""Newest messages that are considered for each word of a query."""
+"""How many of the newest messages to consider for each word of a query."""
 
 MIN_PREFIX_CHARS = 4
-"""From this length on, a word of a query also finds longer words that begin with it."""
+"""A query word of at least this length also finds longer words that begin with it."""
 
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff々〆ー"
 _RUNS = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
@@ -76,7 +76,7 @@ class PastMessage:
     """A message that people saw.
 
     Attributes:
-        scope: The person or room in whose memory it is.
+        scope: The person or room whose memory it belongs to.
         agent: The custom agent; "" = the lead agent.
         thread_id: Its thread.
         message_id: Its id there.
@@ -101,10 +101,10 @@ class PastMessages:
         self._database = database
 
     async def add(self, turns: Sequence[tuple[str, Sequence[PastMessage]]]) -> None:
-        """Store turns, each with the id of the message before it; "" = it begins the thread. Raises StoreError.
+        """Store turns, each with the ID of the message before it; "" = it begins the thread. Raises StoreError.
 
-        What was stored of a thread after that message is deleted: it was taken back. Turns of threads that do not
-        exist are left out. Their rows are deleted with their thread.
+        Rows of the thread after that message are deleted, because those messages were taken back. Turns of threads that
+        do not exist are skipped. The rows of a thread are deleted with it.
         """
         statements: list[Statement] = []
         for before, messages in turns:
@@ -121,7 +121,7 @@ class PastMessages:
         await self._database.transaction(work)
 
     async def search(self, scope: str, agent: str, query: str, *, limit: int) -> list[PastMessage]:
-        """Return messages of a scope that contain words of a query: most and rarest words first, then newest.
+        """Return messages of a scope that contain words of a query, those with the most and rarest words first.
 
         Raises StoreError.
         """
@@ -145,12 +145,12 @@ class PastMessages:
             await self._database.execute(_DELETE_AGENT, {"scope": scope, "agent": agent})
 
     async def delete_turn(self, thread_id: str, message_id: str) -> None:
-        """Delete a message and those that were stored with it, such as the answer. Raises StoreError."""
+        """Delete a message and the messages stored with it, such as the answer. Raises StoreError."""
         params = {"thread_id": thread_id, "message_id": message_id}
         await self._database.execute(_DELETE_TURN, params)
 
     async def delete_from(self, thread_id: str, message_id: str) -> None:
-        """Delete a message and all that was said after it in its thread. Raises StoreError."""
+        """Delete a message and everything said after it in its thread. Raises StoreError."""
         params = {"thread_id": thread_id, "message_id": message_id}
         await self._database.execute(_DELETE_FROM, params)
 
@@ -167,7 +167,7 @@ class PastMessages:
 
 
 def split_words(text: str) -> Iterator[str]:
-    """Yield the words of a text: letters and digits, and each pair of CJK characters, and the last one of a run.
+    """Yield the words of a text: letters and digits, pairs of CJK characters, and the last CJK character of a run.
 
     >>> list(split_words("Ann's birthdays: 生日快乐!"))
     ['ann', 's', 'birthday', '生日', '日快', '快乐', '乐']
@@ -180,9 +180,9 @@ def split_words(text: str) -> Iterator[str]:
 
 
 def query_words(query: str) -> list[str]:
-    """Return the words of a query, without English words that are everywhere.
+    """Return the words of a query, without very common English words.
 
-    A single CJK character counts only if it stands alone.
+    A CJK character counts as a word only if it has no CJK neighbor.
 
     >>> query_words("When is the birthday of 小明?"), query_words("茶"), query_words("what is it")
     (['birthday', '小明'], ['茶'], ['what', 'is', 'it'])
@@ -206,7 +206,7 @@ def _stem(word: str) -> str:
 
 
 def _scope_word(scope: str, agent: str) -> str:
-    """Return a word that all messages of a scope and agent contain, so that the index of words is divided by scope."""
+    """Return a word that all messages of a scope and agent contain, which divides the word index by scope."""
     return "0" + hashlib.sha256(f"{agent}\n{scope}".encode()).hexdigest()[:24] + "scope"
 
 

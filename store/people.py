@@ -31,10 +31,10 @@ class KnownPerson:
     """A person who wrote to the bot.
 
     Attributes:
-        id: Their name in the usage (`global_user_id`).
-        name: As of the newest message that has one; "" = unknown.
+        id: Their ID in the model_usage table (`global_user_id`).
+        name: Their name in the newest message that has one; "" = unknown.
         kind: Their `SenderKind` (bus/messages.py).
-        messages: Their messages and commands.
+        messages: Number of their messages and commands.
         received_at: When the newest one was accepted, Unix seconds.
     """
 
@@ -57,7 +57,7 @@ class PeopleStore:
     async def search(
         self, text: str, *, channel: str, limit: int, offset: int
     ) -> list[KnownPerson]:
-        """Return people whose name or ID contains a text, the most recent writers first. Raises StoreError."""
+        """Return people whose name or ID contains a text, most recent message first. Raises StoreError."""
         params: Params = {
             "channel": channel,
             "search": search_pattern(text),
@@ -67,7 +67,7 @@ class PeopleStore:
         return [from_row(KnownPerson, row) for row in await self._database.read(_SEARCH, params)]
 
     async def find(self, channel: str, user_id: str, *, workspace: str = "") -> KnownPerson | None:
-        """Return a person; without `workspace`, where they wrote last. Raises StoreError."""
+        """Return a person; without `workspace`, in the workspace where they last wrote. Raises StoreError."""
         params: Params = {"channel": channel, "user_id": user_id, "workspace": workspace}
         rows = await self._database.read(_FIND, params)
         return from_row(KnownPerson, rows[0]) if rows else None
@@ -79,12 +79,12 @@ class PeopleStore:
 
 
 def person_statement(person: KnownPerson) -> Statement:
-    """Return the statement that adds messages of a person."""
+    """Return the statement that adds to the message count of a person."""
     return _ADD, {**to_params(person), "search": search_text(person.name, person.user_id)}
 
 
 def search_text(*names: str) -> str:
-    """Return what a search finds a row by.
+    """Return the text by which a search finds a row.
 
     >>> search_text("Ann LEE", "U1")
     'ann lee u1'
@@ -93,7 +93,7 @@ def search_text(*names: str) -> str:
 
 
 def search_pattern(text: str) -> str:
-    """Return the LIKE pattern of texts that contain one, with the escape character `!`.
+    """Return the LIKE pattern for texts that contain `text`. The escape character is `!`.
 
     >>> search_pattern("50% Off")
     '%50!% off%'

@@ -1,4 +1,4 @@
-"""The version and configuration by which the processes of one database know each other."""
+"""The version and configuration that the processes of one database show each other."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ProcessDescription:
     name: str = ""
 
     def application_name(self, number: int) -> str:
-        """Return the name of its connection as a node. PostgreSQL shows it to other processes."""
+        """Return the name for its connection as a node. PostgreSQL shows this name to other processes."""
         return f"parley {self.version or '-'} {self.configuration} {number}"
 
     def differences(self, application_name: str) -> str:

@@ -7,7 +7,7 @@ from store.database import Database, Params, Row
 from store.rows import from_row
 
 MAX_ROWS = 100_000
-"""Number of rows that are kept. Busy groups have many messages that are not for the bot."""
+"""Maximum number of rows to keep. Busy groups have many messages that are not for the bot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,11 @@ class RefusedMessages:
         Args:
             limit: Maximum number.
             before: Only rows with an ID below it.
-            text: What the text or a name contains, in any case; "" = anything.
-            with_not_addressed: Whether to return messages that people wrote to each other.
+            text: A part of the text or of a name, ignoring case; "" = any.
+            with_not_addressed: Whether to include messages that people wrote to each other.
             topic: The topic; "" = outside of topics, None = any.
             since: Received at this time or later, Unix seconds; None = at any time.
-            until: Received at this time or earlier; None = at any time.
+            until: Received at this time or earlier, Unix seconds; None = at any time.
             filters: `channel`, `workspace`, `chat`, `person` (a user's ID) or `reason`; "" = any.
         """
         params: dict[str, str | int | float] = {"limit": limit, "before": before}

@@ -5,9 +5,9 @@
 | inbox | finished rows: 7 days, the time in which a platform may deliver an event again |
 | message_words | with its message |
 | refused_message | 7 days, and at most the newest 100,000 |
-| received_id | 7 days, likewise |
+| received_id | 7 days, for the same reason |
 | outbox | delivered rows: 7 days; failed and uncertain rows: `retention_days` |
-| discarded_delivery | 7 days: that long, it can be undone |
+| discarded_delivery | 7 days, in which discarding can be undone |
 | message_topic | `retention_days`: a later reply to such a message starts a new topic |
 | conversation | `retention_days` after its last message: the next message starts a new thread |
 | past_message | `retention_days` after it was said, and with its thread |
@@ -46,20 +46,20 @@ from store.pairings import CODE_TTL_S
 
 DAY_S = 86_400.0
 REDELIVERY_DAYS = 7
-"""How long received ids are kept, days. Feishu repeats an event up to 7.1 hours later, Telegram up to 24 hours."""
+"""How long to keep received IDs, days. Feishu repeats an event up to 7.1 hours later, Telegram up to 24 hours."""
 
 BATCH_S = 0.005
-"""Time that one batch should take, including the commit and waiting for other writers, seconds."""
+"""How long one batch should take, including the commit and the wait for other writers, seconds."""
 
 MIN_ROWS, MAX_ROWS = 5, 500
-"""Rows of the smallest batch, with which each statement begins, and of the largest; `BATCH_S` sets the size between."""
+"""Rows in the smallest batch, with which each statement begins, and in the largest. `BATCH_S` determines the size."""
 
 FILES_AFTER_S = 3600.0
-"""How old a file of the outbox must be before it is deleted, seconds. Storing a file and its row takes less."""
+"""Minimum age of an outbox file to delete, seconds. Storing a file and its row takes less."""
 
 
 def _is_of(row: str) -> str:
-    """Return the condition that `key` is one of a delivery of a notification, whose channel and key `row` has."""
+    """Return the condition that `key` belongs to a delivery of the notification whose channel and key are in `row`."""
     first = f"'notification:' || {row}.channel || ':' || {row}.key"
     return f"key > {first} || ':' AND key < {first} || ';'"
 
@@ -81,7 +81,7 @@ WHERE part = 0 AND created_at < :before
         SELECT 1 FROM notification JOIN notification_chat ON notification_id = notification.id
         WHERE notification.channel = stored.channel AND notification.key = stored.key)
 """  # noqa: S608 - literals only
-# The first part goes last, because the others are not found without it.
+# Delete the first part last, because the other parts are not found without it.
 DELETE_FILES = """
 DELETE FROM outbox_file WHERE (file_id, part) IN (
     SELECT file_id, part FROM outbox_file
@@ -240,7 +240,7 @@ class Retention:
             rows = next_batch_rows(rows, took_s)
 
     async def _delete_files(self, before: float) -> int:
-        """Delete files that no chat needs anymore. Finding one takes 6 ms after 5,000 chats."""
+        """Delete files that no chat needs anymore. With 5,000 chats, finding a file takes 6 ms."""
         found = await self._database.read(FIND_FILES, {"before": before})
         ids = json.dumps([row["file_id"] for row in found])
         return await self._delete(DELETE_FILES, {"ids": ids})
@@ -283,9 +283,9 @@ def _delete_batch(tx: Transaction, statement: str, params: Params) -> int:
 
 
 def next_batch_rows(rows: int, took_s: float) -> int:
-    """Return the size of the batch that follows one of `rows` rows which took `took_s` seconds.
+    """Return the size of the next batch after one of `rows` rows took `took_s` seconds.
 
-    It grows to at most twice the size, and shrinks at once to fit into `BATCH_S`.
+    The size at most doubles, and it shrinks at once to fit into `BATCH_S`.
 
     >>> [next_batch_rows(20, took_s) for took_s in (0.0001, 0.004, 0.01, 10.0)]
     [40, 25, 10, 5]

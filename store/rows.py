@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def from_row(kind: Callable[..., R], row: Row, **values: object) -> R:
-    """Return the dataclass `kind` with the columns that have its fields' names; `values` replaces some of them.
+    """Return the dataclass `kind` filled from the columns named like its fields; `values` replaces some of them.
 
     >>> from store.pairings import Pairing
     >>> from_row(Pairing, dict.fromkeys(Pairing.__slots__, "x"), created_at=1.0).created_at

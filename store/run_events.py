@@ -1,7 +1,7 @@
-"""The run_event table: events of runs, for the nodes that do not execute them. PostgreSQL only.
+"""The run_event table: events of runs, for the nodes that do not execute the runs. PostgreSQL only.
 
-The table is unlogged: its rows cost no write-ahead log, and are gone after a crash of the server. Then numbers are
-missing, which readers notice.
+The table is unlogged: its rows are not written to the write-ahead log, and are lost if the server crashes. Readers
+notice the missing numbers.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from store.rows import from_row
 from store.transaction import Params, Statement, Transaction
 
 ROWS_PER_READ = 16
-"""Rows that one read returns at most: each has up to some 100 KB of events."""
+"""Maximum number of rows that one read returns. Each has up to some 100 KB of events."""
 
 # Only the database's clock counts.
 _INSERT = """
@@ -37,7 +37,7 @@ AND NOT EXISTS (SELECT 1 FROM run_request WHERE run_request.run_id = run_event.r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """Events of a run that follow each other.
+    """Consecutive events of a run.
 
     Attributes:
         first_id: The number of the first event.
@@ -60,7 +60,7 @@ class RunEventStore:
         self._database = database
 
     async def append(self, rows: Sequence[EventRow]) -> None:
-        """Add rows, all or none. A row that exists already stays. Raises StoreUnavailable."""
+        """Add rows, all or none. Existing rows stay as they are. Raises StoreUnavailable."""
         statements: list[Statement] = [
             (
                 _INSERT,
@@ -85,12 +85,12 @@ class RunEventStore:
 
         Args:
             run_id: The run.
-            after: The number of the last event that is known.
+            after: The number of the last event that the caller has.
             until: The largest number that a row's first event may have.
         """
         params: Params = {"run_id": run_id, "after": after, "until": until}
         return [from_row(EventRow, row) for row in await self._database.read(_READ, params)]
 
     async def delete_old(self, *, keep_s: float) -> None:
-        """Delete the events of runs that are over and had no new one for `keep_s` seconds. Raises StoreUnavailable."""
+        """Delete the events of ended runs that had no new events for `keep_s` seconds. Raises StoreUnavailable."""
         await self._database.execute(_DELETE_OLD, {"keep_s": keep_s})

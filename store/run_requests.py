@@ -1,4 +1,4 @@
-"""Requests of runs, stored so that a run whose process ended can start again, at another node or after a crash."""
+"""Requests of runs, stored so that a run whose process ended can start again, on another node or after a crash."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from store.database import Database, Params, Statement, Transaction
 from store.rows import from_row
 
 HANDED_OVER = -1
-"""Instead of a node's number: no node executes the run, because its node stopped and handed it over."""
+"""Used instead of a node's number: no node executes the run, because its node stopped and handed it over."""
 
 _INSERT = """
 INSERT INTO run_request (run_id, thread_id, node, body, created_at) VALUES (:run_id, :thread_id, :node, :body, :now)
 """
 _DELETE = "DELETE FROM run_request WHERE run_id = :run_id"
-# A SQLite file has no rows of nodes: all its requests are abandoned, because the process that opens it has no runs yet.
+# A SQLite file has no node rows: all its requests are abandoned, because the process that opens it has no runs yet.
 _IS_ABANDONED = "run_request.node NOT IN (SELECT number FROM node WHERE ended_at IS NULL)"
 _LIST_ABANDONED = (
     f"SELECT DISTINCT coalesce(thread_id, run_id) AS name FROM run_request WHERE {_IS_ABANDONED}"  # noqa: S608 - literals only
@@ -43,7 +43,7 @@ _HAND_OVER_RUN = f"UPDATE run SET node = {HANDED_OVER} WHERE run_id = :run_id"  
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbandonedRun:
-    """A run whose process ended first.
+    """A run whose process ended before the run did.
 
     Attributes:
         thread_id: None = a run without a thread.
@@ -68,7 +68,7 @@ class AbandonedRun:
 
 
 class RunRequestStore:
-    """The run_request table: unfinished runs that another process continues when theirs ends."""
+    """The run_request table: unfinished runs, which another process continues if theirs ends."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,7 +76,7 @@ class RunRequestStore:
     def insert_statement(
         self, run_id: str, thread_id: str | None, body: str, *, now: float
     ) -> Statement:
-        """Return the statement that adds the request of a run of this node. For other stores' transactions."""
+        """Return the statement that adds the request of one of this node's runs. For other stores' transactions."""
         return _INSERT, {
             "run_id": run_id,
             "thread_id": thread_id,
@@ -86,7 +86,7 @@ class RunRequestStore:
         }
 
     async def create(self, run_id: str, body: str, *, now: float) -> None:
-        """Add the request of a run without a row of its own. Raises StoreUnavailable."""
+        """Add the request of a run that has no row in the run table. Raises StoreUnavailable."""
         await self._database.execute(*self.insert_statement(run_id, None, body, now=now))
 
     @staticmethod
@@ -95,14 +95,14 @@ class RunRequestStore:
         return _DELETE, {"run_id": run_id}
 
     async def list_abandoned(self) -> list[str]:
-        """Return the names that `take` accepts: threads with runs of dead processes, and such runs without a thread.
+        """Return the names that `take` accepts: threads with runs of dead processes, or IDs of runs.
 
         Raises StoreUnavailable.
         """
         return [str(row["name"]) for row in await self._database.read(_LIST_ABANDONED)]
 
     async def find_abandoned(self, thread_id: str, run_id: str) -> list[str]:
-        """Return the same for one thread, or for the thread of a run. Raises StoreUnavailable."""
+        """Like `list_abandoned`, but for one thread, or for the thread of a run. Raises StoreUnavailable."""
         params: Params = {"thread_id": thread_id, "run_id": run_id}
         return [str(row["name"]) for row in await self._database.read(_FIND_ABANDONED, params)]
 
@@ -110,11 +110,10 @@ class RunRequestStore:
         """Take a dead process's runs on a thread, or one run without a thread.
 
         Returns:
-            The runs to start again, in the order of their creation: all runs of the thread, or none if another
-            node was faster.
+            The runs to start again, oldest first: all runs of the thread, or none if another node was faster.
 
         Raises:
-            StoreUnavailable: None were taken.
+            StoreUnavailable: No run was taken.
         """
         params: Params = {"name": name, "node": self._database.nodes.number}
 
@@ -133,7 +132,7 @@ class RunRequestStore:
         return await self._database.transaction(work)
 
     async def cancel(self, run_ids: Iterable[str], action: str) -> None:
-        """Make the node that continues one of the runs cancel it; the first call counts. Raises StoreUnavailable."""
+        """Make the nodes that continue these runs cancel them; the first call counts. Raises StoreUnavailable."""
         statements: list[Statement] = [
             (_CANCEL, {"run_id": run_id, "action": action}) for run_id in run_ids
         ]
@@ -148,7 +147,7 @@ class RunRequestStore:
         await self._database.execute(_ADD_MESSAGES, {"run_id": run_id, "messages": messages})
 
     async def hand_over(self, run_ids: Sequence[str]) -> None:
-        """Permit other nodes to continue runs that no longer run here. Raises StoreUnavailable."""
+        """Allow other nodes to continue runs that no longer run here. Raises StoreUnavailable."""
         params: list[Params] = [{"run_id": run_id} for run_id in run_ids]
         statements = [(sql, one) for one in params for sql in (_HAND_OVER, _HAND_OVER_RUN)]
 

@@ -13,7 +13,7 @@ ON CONFLICT (run_id) DO NOTHING
 """
 _DELETE = "DELETE FROM run_webhook WHERE run_id = :run_id"
 _LIST = "SELECT * FROM run_webhook"
-# With several nodes, on PostgreSQL only.
+# For several nodes, so on PostgreSQL only.
 _TAKE_FROM_ENDED_NODES = """
 UPDATE run_webhook SET node = :node WHERE node NOT IN (SELECT number FROM node WHERE ended_at IS NULL) RETURNING *
 """
@@ -49,7 +49,7 @@ class RunWebhookStore:
         await self._database.execute(_DELETE, {"run_id": run_id})
 
     async def take_abandoned(self) -> Sequence[RunWebhook]:
-        """Take the calls that dead processes did not make. Raises StoreUnavailable.
+        """Take over the calls that dead processes did not make. Raises StoreUnavailable.
 
         SQLite: all rows, because this process has none yet. PostgreSQL: the rows of nodes that were ended.
         """

@@ -75,8 +75,8 @@ _LIST_THESE = """
 SELECT * FROM run WHERE thread_id = :thread_id AND run_id IN (SELECT value FROM json_each(:run_ids))
 """
 _LIVING = "(SELECT number FROM node WHERE ended_at IS NULL)"
-# Runs that no process executes anymore and none starts again. A SQLite file has no rows of nodes: there these are all
-# runs whose clients start them again, because the process that opens the file has none yet.
+# Runs that no process executes anymore and that no process will start again. A SQLite file has no node rows: there,
+# these are all runs that only their clients can start again, because the process that opens the file has no runs yet.
 _IS_LOST = f"""
 status IN ('pending', 'running') AND node NOT IN {_LIVING}
     AND NOT EXISTS (SELECT 1 FROM run_request WHERE run_request.run_id = run.run_id)
@@ -94,7 +94,7 @@ WHERE status = 'busy' AND NOT {_HAS_RUNS}
 """  # noqa: S608 - literals only
 _UNBUSY_THREAD = f"{_UNBUSY.rstrip()} AND thread_id = :thread_id"
 
-# With several nodes, on PostgreSQL only.
+# For several nodes, so on PostgreSQL only.
 _SHOWN = f"*, CASE WHEN {_IS_LOST} THEN 'interrupted' ELSE status END AS shown_status"
 _GET_SHARED = _GET.replace("*", _SHOWN, 1)
 _LIST_SHARED = _LIST.replace("*", _SHOWN, 1)
@@ -112,7 +112,7 @@ UNION ALL SELECT node, 'running' FROM run_request WHERE run_id = :run_id AND thr
 
 
 class ThreadAtOtherNode(RowConflict):
-    """Another node executes runs on this thread, or did so when it ended.
+    """Another node executes runs on this thread, or was executing some when it ended.
 
     Attributes:
         node: Its number, or `HANDED_OVER`.
@@ -124,22 +124,22 @@ class ThreadAtOtherNode(RowConflict):
 
 
 class RunExists(RowConflict):
-    """A run with the same start key waits, works or has succeeded.
+    """A run with the same start key is pending, running or successful.
 
     Attributes:
         run_id: Its id.
     """
 
     def __init__(self, run_id: str) -> None:
-        super().__init__("A run with this start key exists.")
+        super().__init__("A run with this start key already exists.")
         self.run_id = run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row. Times are Unix seconds; `kwargs` is the request; `error` is {"error", "message"}.
+    """A row of the run table. Times are Unix seconds; `kwargs` is the request; `error` is {"error", "message"}.
 
-    `start_key` is unique among the runs of a thread that wait, work or have succeeded; None = it has none.
+    `start_key` is unique among a thread's pending, running and successful runs; None = it has none.
     """
 
     run_id: str
@@ -160,7 +160,7 @@ class RunOutcome:
     """The outcome of a run, and the new state of its thread.
 
     Attributes:
-        thread_status: The thread's new status unless another of its runs is pending or running, which keeps it `busy`.
+        thread_status: The thread's new status. If another of its runs is pending or running, it stays `busy` instead.
         delete_run: Delete the run's row.
         keep_thread: Whether the thread keeps its error, title and interrupts from before the run.
         webhook: A webhook call, stored together with the outcome.
@@ -205,16 +205,16 @@ class RunStore:
         """Add a run and mark its thread busy, in one transaction.
 
         Args:
-            run: The row; `created_at` is the time of both changes.
+            run: The row; its `created_at` is the time of both changes.
             tags: Merged into the thread's metadata (graph and assistant id).
             create_thread: Create the thread if it does not exist.
             request: The request to start the run again, JSON; None = it is not started again.
-            undone: Runs whose starts are being taken back: one of them with the same start key makes room.
+            undone: Runs whose start is being undone. One with the same start key does not conflict.
 
         Raises:
             RowNotFound: the thread does not exist and `create_thread` is false.
             RunExists: a run of this thread has the start key; nothing is changed.
-            ThreadAtOtherNode: another node executes runs on this thread, or ended and left some on it.
+            ThreadAtOtherNode: another node executes runs on this thread, or ended and left some there.
         """
         node = self._database.nodes.number
         params = {**_params(run), "node": node}
@@ -311,14 +311,15 @@ class RunStore:
         return [_run(row) for row in await self._read(_LIST, _LIST_SHARED, params)]
 
     async def list_these(self, thread_id: str, run_ids: Sequence[str]) -> list[Run]:
-        """Return those of a thread's runs that have these IDs, in any order."""
+        """Return the runs of a thread that have these IDs, in any order."""
         params: dict[str, Value] = {"thread_id": thread_id, "run_ids": encode(list(run_ids))}
         return [_run(row) for row in await self._read(_LIST_THESE, _LIST_THESE_SHARED, params)]
 
     async def _read(self, alone: str, shared: str, params: dict[str, Value]) -> list[Row]:
         """Read runs. Runs that `interrupt_lost` will interrupt are shown as interrupted already.
 
-        `alone`, `shared`: the statement for a single process, and for several that share the database.
+        `alone`, `shared`: the statement for a single process, and the one for several processes that share the
+        database.
         """
         return await self._database.read(shared if self._database.nodes.number else alone, params)
 
@@ -345,7 +346,7 @@ class RunStore:
         return (int(rows[0]["node"]), rows[0]["status"]) if rows else None
 
     async def interrupt_lost(self, *, now: float) -> int:
-        """Mark the runs of dead processes that are not started again as interrupted. Return their number."""
+        """Mark runs of dead processes as interrupted unless they are started again. Return their number."""
         error = encode({"error": "Interrupted", "message": "The server stopped during this run."})
         params: dict[str, Value] = {"error": error, "now": now}
 
@@ -353,8 +354,8 @@ class RunStore:
             threads = tx.run(_LOCK_THREADS_OF_LOST_RUNS)
             lost = tx.run(_INTERRUPT_LOST, params)
             if self._database.nodes.number == 0:
-                # Nothing runs yet, so check all threads. Of runs that ended at once, perhaps none saw that it was the
-                # last.
+                # Nothing runs yet, so check all threads. If several runs ended at the same time, perhaps none of them
+                # saw that it was the last.
                 tx.run(_UNBUSY, params)
             for thread in threads:
                 tx.run(_UNBUSY_THREAD, {"now": now, "thread_id": thread["thread_id"]})

@@ -1,4 +1,4 @@
-"""Schedules, and what came of each time at which one was due."""
+"""Schedules, and the outcome of each time at which a schedule was due."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -24,8 +24,8 @@ MAX_SCHEDULES = 200_000
 """Maximum number of schedules."""
 
 CHAT, ENDED, FAILURES, OWNER, PERSON = "chat", "ended", "failures", "owner", "person"
-"""Values of `Schedule.paused_because`: the bot is not in its chat anymore, it is not due anymore, it failed several
-times in a row, its owner left the chat or may not use the bot anymore, or someone paused it."""
+"""Values of `Schedule.paused_because`: the bot is no longer in its chat, it is not due anymore, it failed several times
+in a row, its owner left the chat or may no longer use the bot, or someone paused it."""
 
 _COLUMNS = (
     *("id", "channel", "workspace", "chat", "topic", "thread_id", "assistant_id", "name", "kind"),
@@ -131,7 +131,7 @@ class Schedule:
     """A row of the schedule table; see the comments of the table. Times are Unix seconds.
 
     Attributes:
-        key: The conversation that gets its messages; None = it starts runs of the API.
+        key: The conversation that gets its messages; None = it starts API runs.
         body: The encoded message or the run to start. Opaque here.
     """
 
@@ -165,11 +165,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """What came of one time at which a schedule was due.
+    """The outcome of one time at which a schedule was due.
 
     Attributes:
         outcome: `queued`: its message or run has not ended yet. `unchanged`: the check's output was the same.
-            `skipped`: the previous one had not ended. `missed`: the service was down, and the schedule skips that.
+            `skipped`: the previous one had not ended. `missed`: the service was down, and the schedule skips missed
+            times.
         missed: Number of further times that this one stands for, because the service was down.
     """
 
@@ -206,7 +207,7 @@ class ScheduleStore:
         self._database = database
 
     async def create(self, schedule: Schedule, notices: Sequence[NewOutboxRow] = ()) -> None:
-        """Add a schedule, and the messages that tell of it. Raises RowConflict if there are too many."""
+        """Add a schedule, and the messages that announce it. Raises RowConflict if there are too many."""
 
         def work(tx: Transaction) -> None:
             if tx.run(_COUNT)[0]["rows"] >= MAX_SCHEDULES:
@@ -222,7 +223,7 @@ class ScheduleStore:
         return _schedule(rows[0]) if rows else None
 
     async def list_chat(self, chat: ConversationKey, *, ended: bool = False) -> list[Schedule]:
-        """Return the schedules of a chat, in all its topics, oldest first. `ended`: also those not due anymore."""
+        """Return the schedules of a chat, in all its topics, oldest first. `ended`: include ended ones."""
         params: Params = {**key_params(chat), "ended": int(ended)}
         return [_schedule(row) for row in await self._database.read(_OF_CHAT, params)]
 
@@ -241,7 +242,7 @@ class ScheduleStore:
     async def list_chats(
         self, *, channel: str, chat: str, limit: int, offset: int
     ) -> list[Schedule]:
-        """Return schedules of chats, also ended ones, oldest first; "" = any channel or chat."""
+        """Return schedules of chats, including ended ones, oldest first; "" = any channel or chat."""
         params: Params = {"channel": channel, "chat": chat, "limit": limit, "offset": offset}
         return [_schedule(row) for row in await self._database.read(_OF_CHATS, params)]
 
@@ -254,7 +255,7 @@ class ScheduleStore:
         sort_by: str,
         is_ascending: bool,
     ) -> list[Schedule]:
-        """Return the schedules of the API; None = any. `sort_by`: a column, then its ID."""
+        """Return API schedules; None = any. Sorted by the column `sort_by`, then by ID."""
         if sort_by not in _COLUMNS:
             raise ValueError(f"There is no column {sort_by!r}.")
         given: dict[str, Value] = {
@@ -269,7 +270,7 @@ class ScheduleStore:
         return [_schedule(row) for row in await self._database.read(sql, wanted)]
 
     async def change(self, schedule_id: str, change: Callable[[Schedule], Schedule]) -> Schedule:
-        """Replace a schedule by what `change` returns, in one transaction. It must not block.
+        """Replace a schedule with the result of `change`, in one transaction. `change` must not block.
 
         Raises RowNotFound.
         """
@@ -289,7 +290,7 @@ class ScheduleStore:
         return bool(await self._database.execute(_DELETE, {"id": schedule_id}))
 
     async def list_due(self, channels: Sequence[str], *, now: float, limit: int) -> list[Schedule]:
-        """Return schedules of these channels ("" = of the API) that are due, the longest due first."""
+        """Return schedules of these channels ("" = the API) that are due, longest overdue first."""
         params: Params = {"channels": encode(channels), "now": now, "limit": limit}
         return [_schedule(row) for row in await self._database.read(_DUE, params)]
 
@@ -304,11 +305,11 @@ class ScheduleStore:
         return float(rows[0]["at"]) if rows else None
 
     async def list_fired_after(self, now: float) -> list[Schedule]:
-        """Return schedules that were due at a later time than now: the clock was set back."""
+        """Return schedules that were last due at a time after now, because the clock was set back."""
         return [_schedule(row) for row in await self._database.read(_FIRED_AFTER, {"now": now})]
 
     async def realign(self, times: Mapping[str, float], *, now: float) -> None:
-        """Set the next time of such schedules, by their ID."""
+        """Set the next time of these schedules, by ID."""
         for schedule_id, at in times.items():
             await self._database.execute(_REALIGN, {"id": schedule_id, "next_at": at, "now": now})
 
@@ -335,18 +336,18 @@ class ScheduleStore:
         max_failures: int,
         notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
     ) -> bool:
-        """Store what came of a due time, once, and set the next one, in one transaction.
+        """Store the outcome of a due time once, and set the next due time, in one transaction.
 
-        If the schedule was changed meanwhile, its next time stays.
+        If the schedule was changed meanwhile, its next time stays as it is.
 
         Args:
-            schedule: As it was read when it was due; its `check_digest` is stored.
-            occurrence: What came of it.
+            schedule: The schedule as it was when due; its `check_digest` is stored.
+            occurrence: The outcome.
             next_at: The next time; None = it has ended.
             now: Unix seconds.
             pause_because: Pause it for this reason; "" = only after `max_failures` failures in a row.
             max_failures: See there.
-            notices: Returns the messages that say so. Must not block.
+            notices: Returns the messages that announce the pause. Must not block.
 
         Returns:
             Whether this call paused it.
@@ -370,7 +371,7 @@ class ScheduleStore:
         return await self._database.transaction(work)
 
     async def add_occurrence(self, occurrence: Occurrence, *, now: float) -> Occurrence:
-        """Store the outcome of a run by hand, once for each message. Return the stored one: it may be earlier."""
+        """Store the outcome of a run started by hand, once per message. Return the stored one, which may be earlier."""
         params: Params = {**asdict(occurrence), "id": occurrence.schedule_id, "now": now}
 
         def work(tx: Transaction) -> Occurrence:
@@ -427,12 +428,12 @@ class ScheduleStore:
         notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
         now: float,
     ) -> Schedule | None:
-        """Store what came of a queued occurrence, once. Pause the schedule after several failures in a row.
+        """Store the outcome of a queued occurrence once. Pause the schedule after several failures in a row.
 
         Args:
-            occurrence: With its outcome.
+            occurrence: The occurrence with its outcome.
             max_failures: Number of failures in a row that pause the schedule.
-            notices: Returns the messages that say so. Must not block.
+            notices: Returns the messages that announce the pause. Must not block.
             now: Unix seconds.
 
         Returns:
@@ -459,9 +460,9 @@ def _pause(
     notices: Callable[[Schedule, str], Sequence[NewOutboxRow]],
     now: float,
 ) -> bool:
-    """Pause a schedule and store the messages that say so. False if it is gone or paused already.
+    """Pause a schedule and store the messages that announce it. False if it is gone or already paused.
 
-    One that has ended is paused too: its last time did not come, and people are told.
+    A schedule that has ended is paused too: its last occurrence did not take place, and people are notified.
     """
     rows = tx.run(_LOCK, {"id": schedule_id})
     if not rows or not (rows[0]["is_enabled"] or rows[0]["paused_because"] == ENDED):
@@ -502,7 +503,7 @@ def paused(schedule: Schedule, because: str, *, now: float) -> Schedule:
 
     Args:
         schedule: The schedule.
-        because: Why, as a word.
+        because: The reason: a value of `Schedule.paused_because`.
         now: Unix seconds.
     """
     return replace(schedule, is_enabled=False, paused_because=because, updated_at=now)

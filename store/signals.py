@@ -1,8 +1,8 @@
 """Signals: short messages between the processes that use one database.
 
-A signal reaches all present subscribers of its topic, in every process including the sender's. Signals are never
-stored, and any of them may be lost when a connection breaks or a subscriber is too slow. So correctness must depend
-only on rows, and signals only save time.
+A signal reaches all current subscribers of its topic, in every process including the sender's. Signals are never
+stored, and any of them may be lost when a connection breaks or a subscriber is too slow. So correctness must depend on
+rows alone; signals only save time.
 """
 
 import re
@@ -19,7 +19,7 @@ MAX_PAYLOAD_BYTES = 7_900
 """PostgreSQL's NOTIFY takes 7,999 bytes."""
 
 BUFFER_SIZE = 4_096
-"""Maximum number of signals that wait for a subscriber. Later ones are lost."""
+"""Maximum number of signals waiting for a subscriber. Further signals are lost."""
 
 _TOPIC = re.compile(r"[a-z0-9_.:-]{1,50}")
 
@@ -44,9 +44,9 @@ class Signals(Protocol):
     def subscribe(self, topic: str) -> AbstractContextManager[AsyncIterator[str]]:
         """Receive the payloads of a topic's signals from now on. The iterator ends when the database is closed.
 
-        After a broken connection is restored, one signal has the payload "", because some may have been lost.
+        After a broken connection is restored, the iterator yields one "", because signals may have been lost.
 
-        Unless they are lost, the iterator yields all signals that this process publishes after the call, and those
+        Unless signals are lost, the iterator yields all those that this process publishes after the call, and those
         that others publish in response.
 
         Raises:

@@ -13,7 +13,7 @@ BUSY_TIMEOUT_MS = 30_000
 def copy_database(source: Path, target: Path) -> None:
     """Copy a database as of one commit; other processes may write to it meanwhile.
 
-    The copy is one file, without a write-ahead log. It is checked.
+    The copy is checked. It is a single file, without a write-ahead log.
 
     Args:
         source: An existing file.
@@ -47,7 +47,7 @@ def check_database(file: Path, *, name: Path | None = None) -> None:
 
     Args:
         file: A database that no other process uses.
-        name: The name of the database in errors, if not the file.
+        name: What to call the database in errors; by default, its file.
 
     Raises:
         DatabaseCorrupt: Something is wrong.
@@ -69,7 +69,7 @@ def schema_of(file: Path, *, name: Path | None = None) -> int:
 
     Args:
         file: The database.
-        name: The name of the database in errors, if not the file.
+        name: What to call the database in errors; by default, its file.
 
     Raises:
         DatabaseCorrupt: The file is not a database.

@@ -39,8 +39,8 @@ class _Reader:
 class SqliteEngine(Engine):
     """A SQLite file.
 
-    Writes run on one worker thread, the units of many callers in one commit (group commit): a unit that
-    raises undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
+    Writes run on one worker thread, which commits the units of many callers together (group commit). A unit that raises
+    undoes only itself. `submit` returns after the commit is on disk (WAL, synchronous=FULL).
     """
 
     has_checkpoints = False
@@ -68,7 +68,7 @@ class SqliteEngine(Engine):
     @property
     @override
     def is_owner(self) -> bool:
-        return True  # The data folder's lock ensures it. A frozen process keeps the lock.
+        return True  # The data folder's lock ensures this. A frozen process keeps the lock.
 
     @property
     @override
@@ -86,8 +86,8 @@ class SqliteEngine(Engine):
 
     @override
     async def read(self, sql: str, params: Params) -> list[Row]:
-        # Each connection has a queue and a thread. No task holds a connection until it runs again: a busy task runs
-        # late and would keep all others waiting.
+        # Each connection has a queue and a thread. A task does not hold a connection until it runs again: while the
+        # event loop is busy, the task would run late and keep all others waiting.
         reader = min(self._readers, key=lambda one: one.pending)
         reader.pending += 1
         try:

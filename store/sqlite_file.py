@@ -1,4 +1,4 @@
-"""The SQLite file: check it, open it. Blocking calls; nothing here is async."""
+"""Checks and opens the SQLite file. Blocking calls; nothing here is async."""
 
 import shutil
 import sqlite3
@@ -11,7 +11,7 @@ from store.errors import DatabaseCorrupt, StoreUnavailable
 from store.migrations import SchemaName, migrate, missing_steps, read_version
 
 WAL_PAGES = 1000
-"""Pages (4 KB each) in the write-ahead log before a checkpoint copies it into the file: SQLite's default."""
+"""Pages (4 KB each) in the write-ahead log before a checkpoint copies them into the file. This is SQLite's default."""
 
 OLDEST_SQLITE = (3, 37, 0)
 """The first SQLite with STRICT tables (2021)."""
@@ -94,7 +94,7 @@ def _check(file: Path) -> None:
 
 
 def _find_damage(file: Path) -> str:
-    """Read the whole file once (about 60 ms per 100 MB), without writing to it; "" = whole. Raises StoreUnavailable."""
+    """Read the whole file without writing to it (about 60 ms per 100 MB); "" = intact. Raises StoreUnavailable."""
     try:
         with closing(_connect_read_only(file)) as connection:
             verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -110,7 +110,7 @@ def _connect_read_only(file: Path) -> sqlite3.Connection:
 
 
 def _keep(file: Path) -> str:
-    """Copy a damaged file (and its write-ahead log), once; return a phrase that names the copy."""
+    """Copy a damaged file (and its write-ahead log) once; return a phrase that names the copy."""
     stat = file.stat()
     for earlier in sorted(file.parent.glob(f"{file.name}.corrupt-*")):
         kept = earlier.stat()

@@ -21,15 +21,14 @@ from store.work_group import WORK_GROUP, is_command_work
 RUN_S = 0.01
 """How long units run before a commit, seconds. A command's unit is committed as soon as it has run.
 
-The limit is a time, not a number: while the event loop is busy, each unit waits for the interpreter's lock, and 8 units
-take 10 to 20 ms. Otherwise hundreds run in that time and share one flush of a slow disk.
+The limit is a time, not a number of units. While the event loop is busy, each unit waits for the interpreter's lock,
+and 8 units take 10 to 20 ms. Otherwise, hundreds run in that time and share one flush of a slow disk.
 """
 
 COMMAND_SWITCH_S = 0.0001
-"""How long the thread waits for the interpreter's lock at each call of SQLite while a command's unit is queued or runs.
+"""How long the thread waits for the interpreter's lock at each SQLite call while a command's unit is queued or running.
 
-Otherwise the process's own interval holds: if it were always this short, a turn would take a quarter to a half more
-CPU.
+At other times, the process's own interval applies. If it were always this short, a turn would take 25% to 50% more CPU.
 """
 
 MAX_BATCH = 512
@@ -74,8 +73,8 @@ class DatabaseWriter:
 
     Args:
         connection: The connection.
-        file: The file that it has open. A commit counts only while that file has its name: rows in a
-            deleted file are lost.
+        file: The path of its open file. A commit counts only while the open file is at this path: rows in a deleted
+            file are lost.
 
     Attributes:
         outage: Why the last transaction that changed something failed; "" = it was committed.
@@ -137,7 +136,7 @@ class DatabaseWriter:
         self._connection.close()
 
     def _take_queued(self, turns: UnitTurns) -> None:
-        """Add queued units to `turns`; wait if there is nothing to do. Note when the last unit was taken."""
+        """Add queued units to `turns`; wait if there is nothing to do. Record whether the last unit was taken."""
         if turns and self._queue.empty():
             return
         for unit in take_batch(self._queue, MAX_TAKEN):
@@ -193,7 +192,7 @@ class DatabaseWriter:
 
     def _run_plainly(self, units: list[UnitOfWork], turns: UnitTurns) -> None:
         until, has_command = time.monotonic() + RUN_S, False
-        for unit in units:  # This list may grow meanwhile.
+        for unit in units:  # This list may grow during the loop.
             unit.value = unit.work(self._transaction)
             if not self._connection.in_transaction:
                 raise sqlite3.OperationalError("A unit lost the transaction.")
@@ -227,7 +226,7 @@ def _is_outage(error: Exception) -> bool:
 
 
 def _identity(file: Path) -> tuple[int, int]:
-    """Return numbers that distinguish a file from another one of the same name; zeros if it is not accessible."""
+    """Return numbers that distinguish a file from others with the same name; zeros if it is not accessible."""
     try:
         found = file.stat()
     except OSError:

@@ -14,7 +14,7 @@ from langgraph.types import Send
 from pydantic import BaseModel
 
 MAX_DEPTH = 200
-"""Levels of lists and mappings. msgpack stops at 255, and a message around them adds some."""
+"""Maximum nesting of lists and mappings. msgpack stops at 255 levels, and a message around the value adds some."""
 
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _PLAIN = (int, bool, float, bytes, bytearray)

@@ -1,7 +1,7 @@
 """Conversations that a person has taken over from the agent: columns of the table conversation.
 
-The transaction that accepts a message reads them under the lock of the conversation's row. So each message was accepted
-either before a takeover or after it, at whichever node.
+The transaction that accepts a message reads them under the lock of the conversation's row. So each message is accepted
+either before a takeover or after it, whichever node accepts it.
 """
 
 from collections.abc import Sequence
@@ -39,9 +39,9 @@ class ConversationControl:
     """Who answers in a conversation.
 
     Attributes:
-        thread_id: Its present thread.
+        thread_id: Its current thread.
         taken_over_by: The person who answers instead of the agent; None = the agent answers.
-        taken_over_at: Since when, Unix seconds.
+        taken_over_at: When that person took over, Unix seconds.
         last_seq: The position of its last message.
     """
 
@@ -74,10 +74,10 @@ class TakeoverStore:
     async def begin(
         self, thread_id: str, by: str, *, now: float, notices: Sequence[NewOutboxRow]
     ) -> tuple[ConversationControl, Sequence[int]]:
-        """Take over a conversation, unless somebody has. Withdraw its open questions, in the same transaction.
+        """Take over a conversation, unless someone has already. Withdraw its open questions in the same transaction.
 
-        `notices`: what tells people. Return the conversation as it is then, and the inbox rows whose questions were
-        withdrawn. Raises RowNotFound.
+        `notices`: the messages that tell people. Return the conversation after the takeover, and the inbox rows whose
+        questions were withdrawn. Raises RowNotFound.
         """
 
         def work(tx: Transaction) -> tuple[ConversationControl, Sequence[int]]:
@@ -94,7 +94,7 @@ class TakeoverStore:
     async def end(
         self, thread_id: str, *, now: float, notices: Sequence[NewOutboxRow]
     ) -> ConversationControl | None:
-        """Hand a conversation back. Return it as it was before; None = nobody had taken it over. Raises RowNotFound."""
+        """Hand a conversation back. Return it as it was before; None = no one had taken it over. Raises RowNotFound."""
 
         def work(tx: Transaction) -> ConversationControl | None:
             before = _lock(tx, thread_id)

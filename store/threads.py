@@ -46,13 +46,14 @@ WHERE thread_id = :thread_id
 INDEXED_CHARS = 190
 """Maximum length of a filter's JSON that the index contains in full, characters.
 
-With its type, it has 200 (migrations/0001_sqlite.sql).
+With the type prefix, the index has 200 characters (migrations/0001_sqlite.sql).
 """
 
 FEW_THREADS = 2000
-"""Up to this many matches of a metadata filter are looked up and sorted; with more, the sorted index is scanned."""
+"""Up to this many matches of a metadata filter are looked up and sorted. With more, the sorted index is scanned."""
 
-# One metadata filter, `:filterN` = {"key": value}, against the index table, in the spelling of its triggers.
+# Compares one metadata filter, `:filterN` = {"key": value}, with the index table, in the format that its triggers
+# write.
 _MATCHES = (
     "field.key = (SELECT key FROM json_each(:filter{number})) AND field.value = "
     "(SELECT substr(type || ':' || coalesce(value, ''), 1, 200) FROM json_each(:filter{number}))"
@@ -78,7 +79,7 @@ class ThreadExpiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """A row. Times are Unix seconds; `error` is {"error", "message"}; `interrupts` {task id: [{id, value}]}."""
+    """A row. Times are Unix seconds; `error` is {"error", "message"}; `interrupts` is {task id: [{id, value}]}."""
 
     thread_id: str
     created_at: float
@@ -119,7 +120,7 @@ class ThreadStore:
         now: float,
         ttl: ThreadExpiry | None = None,
     ) -> Thread:
-        """Add a thread. Raises RowConflict (one with this id exists)."""
+        """Add a thread. Raises RowConflict if one with this ID exists."""
         params: dict[str, Value] = {
             "thread_id": thread_id,
             "now": now,
@@ -140,7 +141,7 @@ class ThreadStore:
         return _thread(rows[0])
 
     async def patch(self, thread_id: str, metadata: Mapping[str, Any], *, now: float) -> Thread:
-        """Merge `metadata` into the thread's, key by key. Raises RowNotFound."""
+        """Merge `metadata` into the thread's metadata, key by key. Raises RowNotFound."""
 
         def work(tx: Transaction) -> Row:
             rows = tx.run(_LOCK, {"thread_id": thread_id})
@@ -221,7 +222,7 @@ class ThreadStore:
 
 
 def encode(value: object) -> str:
-    """Return JSON text for a column. Unknown objects become their text."""
+    """Return JSON text for a column. Objects of unknown types become their `str`."""
     return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
@@ -243,8 +244,8 @@ def _thread(row: Row) -> Thread:
 def search_statement(query: ThreadQuery, *, rarest: int | None) -> tuple[str, dict[str, Value]]:
     """Return the SELECT of a query and its parameters; every value is a parameter, never text.
 
-    `rarest`: the position of a metadata filter that matches few threads. They are looked up and sorted; without
-    one, threads are read in the order that is asked for until enough of them match.
+    `rarest`: the position of a metadata filter that matches few threads. These threads are looked up and sorted.
+    Without such a filter, threads are read in the requested order until enough of them match.
     """
     source, where, params = _where(query, rarest=rarest)
     direction = "DESC" if query.descending else "ASC"
@@ -275,7 +276,7 @@ def _where(query: ThreadQuery, *, rarest: int | None) -> tuple[str, str, dict[st
                 f"WHERE {matches} AND field.thread_id = thread.thread_id)"
             )
         if len(params[f"filter{number}"] or "") > INDEXED_CHARS:  # type: ignore[arg-type]
-            # The part beyond the index is compared as JSON text, written the same way on both sides.
+            # Longer values are compared in full as JSON text, written the same way on both sides.
             clauses.append(f"json(thread.metadata -> :key{number}) = json(:value{number})")
             params |= {f"key{number}": f"$.{encode(key)}", f"value{number}": encode(value)}
     if query.status:

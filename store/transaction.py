@@ -14,18 +14,18 @@ Statement = tuple[str, Params]
 class Transaction(Protocol):
     """The open transaction of a unit of work. Valid only inside `Database.transaction`.
 
-    A unit may run several times, and only the last time counts. So it must change nothing but rows.
+    A unit may run several times, and only the last run counts. So it must change nothing but rows.
 
-    On PostgreSQL, units run concurrently. A unit that depends on rows that it read locks them with
-    `/* FOR UPDATE */` at the end of the SELECT, the conversation's row first, or takes a named lock.
+    On PostgreSQL, units run concurrently. A unit that depends on rows it read must lock them with `/* FOR UPDATE */` at
+    the end of the SELECT, the conversation's row first, or take a named lock.
     """
 
     def run(self, sql: str, params: Params | None = None) -> Sequence[Row]:
-        """Execute one statement with `:name` parameters; rows of a SELECT or RETURNING, else empty."""
+        """Execute one statement with `:name` parameters. Return the rows of a SELECT or RETURNING, else none."""
         ...
 
     def run_all(self, statements: Sequence[Statement]) -> list[Sequence[Row]]:
-        """Execute statements in order; return the rows of each. None may need the rows of another.
+        """Execute statements in order; return the rows of each. No statement may need the rows of another.
 
         They take one trip to PostgreSQL.
         """

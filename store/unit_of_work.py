@@ -28,7 +28,7 @@ UnitT = TypeVar("UnitT", bound=UnitOfWork)
 
 
 def take_batch(queue: SimpleQueue[UnitT | None], most: int) -> list[UnitT | None]:
-    """Wait for a unit, then take all queued units, up to `most`. None ends a thread and is always the last."""
+    """Wait for a unit, then take all queued units, up to `most`. None ends a thread and always comes last."""
     batch = [queue.get()]
     with suppress(Empty):
         while batch[-1] is not None and len(batch) < most:
@@ -75,8 +75,8 @@ class UnitTurns:
 async def result_of(future: "asyncio.Future[T]") -> T:
     """Wait for the result of a unit of work.
 
-    The traceback of an error keeps the frames that it passed, with their variables. If a variable held the error, or
-    the future or unit with it, that cycle would stay until a full garbage collection.
+    The traceback of an error keeps the frames that it passed through, with their variables. If a variable held the
+    error, or the future or unit that holds it, this reference cycle would stay until a full garbage collection.
     """
     try:
         return await future

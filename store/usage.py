@@ -1,4 +1,4 @@
-"""What model calls used: rows, the counters of limits, and reservations of calls that have not ended."""
+"""Usage of model calls: rows, the counters of limits, and reservations of calls that have not ended."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +37,7 @@ ON CONFLICT (day, run_id, kind, model, agent) DO UPDATE SET
 """  # noqa: S608 - literals only
 _TOTALS = ", ".join(f"CAST(coalesce(sum({one}), 0) AS BIGINT) AS {one}" for one in _SUMS)
 
-# A counter that is needed for the first time starts with what was used in its period before the limit was configured.
+# A new counter starts with the usage in its period before the limit was configured.
 _START = """
 INSERT INTO usage_counter (scope, name, period, tokens, cost_nano_usd)
 SELECT CAST(:scope AS TEXT), CAST(:name AS TEXT), CAST(:period AS TEXT),
@@ -70,7 +70,7 @@ UPDATE usage_counter SET reserved_tokens = reserved_tokens - :reserved_tokens,
     cost_nano_usd = cost_nano_usd + :nano_usd
 WHERE scope = :scope AND name = :name AND period = :period
 """
-# A SQLite file has no rows of nodes: the process that opens it has made no reservations yet.
+# A SQLite file has no node rows: the process that opens it has made no reservations yet.
 _TAKE_ABANDONED = """
 DELETE FROM usage_reservation WHERE node NOT IN (SELECT number FROM node WHERE ended_at IS NULL) RETURNING body
 """
@@ -113,7 +113,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class UsageCounter:
-    """The key of a counter: whose usage it counts, and in which UTC day or month."""
+    """The key of a counter: whose usage it counts, in which UTC day or month."""
 
     scope: UsageScope
     name: str
@@ -163,7 +163,7 @@ class UsageStore:
     async def reserve(
         self, reservation_id: str, row: UsageRow, limits: Sequence[UsageLimit]
     ) -> Sequence[UsageLimit]:
-        """Reserve what a call may use at most, in all of its counters or in none.
+        """Reserve the most that a call may use, in all of its counters or in none.
 
         Args:
             reservation_id: A new ID.
@@ -171,13 +171,13 @@ class UsageStore:
             limits: The limits that apply to the call.
 
         Returns:
-            The limits of which `WARNED_PERCENT` are used, the first time in their period.
+            The limits whose usage has reached `WARNED_PERCENT` for the first time in their period.
 
         Raises:
             UsageLimitReached: A limit leaves no room for the call. Nothing is reserved.
             StoreUnavailable: The database cannot be used.
         """
-        # One order for all transactions, so that they cannot block each other.
+        # All transactions use the same order, so they cannot deadlock.
         ordered = sorted(limits, key=lambda limit: limit.counter)
         body = orjson.dumps(
             {"row": asdict(row), "counters": [asdict(one.counter) for one in ordered]}
@@ -219,7 +219,7 @@ class UsageStore:
         await self._database.transaction(work)
 
     async def settle_abandoned(self) -> int:
-        """Settle the reservations of processes that ended: their calls count with all that they reserved.
+        """Settle the reservations of processes that ended: each call counts as having used all it reserved.
 
         Call it at the start, before the first reservation, and when another node has ended. Returns their number.
 
@@ -248,7 +248,7 @@ class UsageStore:
         Args:
             since: The first day, as 2026-11-28; "" = all.
             until: The last day; "" = all.
-            filters: Values that columns of `GROUPS` must have; of several, one.
+            filters: The values that columns of `GROUPS` may have.
             by: The columns to group by.
 
         Raises:
@@ -293,13 +293,13 @@ class UsageStore:
         return list(await self._database.read(_OF_RUNS, params))
 
     async def used(self, counter: UsageCounter) -> tuple[int, int]:
-        """Return the tokens and the cost (billionths of a US dollar) that count against a limit, with reserved ones.
+        """Return the tokens and the cost (billionths of a US dollar) that count against a limit, reserved or used.
 
         Raises StoreUnavailable.
         """
         if rows := await self._database.read(_USED, asdict(counter)):
             return rows[0]["tokens"], rows[0]["cost_nano_usd"]
-        # The counter begins with the first call under its limit.
+        # The counter is created by the first call under its limit.
         (total,) = await self.totals(
             since=counter.period,
             until=f"{counter.period}-99",
@@ -308,16 +308,16 @@ class UsageStore:
         return total["input_tokens"] + total["output_tokens"], total["cost_nano_usd"]
 
     async def forget_person(self, name: str) -> None:
-        """Keep the sums of a person's usage without the person. Raises StoreUnavailable."""
+        """Remove a person from their usage but keep the sums. Raises StoreUnavailable."""
         await self._database.execute(_FORGET_PERSON, {"name": name})
 
     async def forget_room(self, name: str) -> None:
-        """Keep the sums of a room's usage without the room and its people. Raises StoreUnavailable."""
+        """Remove a room and its people from the room's usage but keep the sums. Raises StoreUnavailable."""
         await self._database.execute(_FORGET_ROOM, {"name": name})
 
 
 def add_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
-    """Return one row for each key: the sum of the rows with this key."""
+    """Return one row for each key, the sum of the rows with that key."""
     added: dict[tuple[str, ...], UsageRow] = {}
     for row in rows:
         key = (row.day, row.run_id, row.kind, row.model, row.agent)
@@ -331,7 +331,7 @@ def add_rows(rows: Iterable[UsageRow]) -> list[UsageRow]:
 
 
 def _reserve(tx: Transaction, limit: UsageLimit, row: UsageRow) -> bool:
-    """Reserve in one counter. Return whether its user is to be warned."""
+    """Reserve in one counter. Return whether to warn its user."""
     params: Params = {
         **to_params(limit.counter),
         "max_tokens": limit.max_tokens,
@@ -360,7 +360,7 @@ def _reserve(tx: Transaction, limit: UsageLimit, row: UsageRow) -> bool:
 def _write(
     tx: Transaction, rows: Iterable[UsageRow], settled: Sequence[tuple[str, UsageRow]]
 ) -> None:
-    """Write rows, and move what reservations held to what was used."""
+    """Write rows, and replace what was reserved in the counters with what was used."""
     changes: dict[UsageCounter, dict[str, int]] = {}
     for body, used in settled:
         held = orjson.loads(body)

@@ -1,18 +1,18 @@
-"""Work group: the channel that the current task works for. The event loop and the database let groups take turns."""
+"""Work groups: the channel that the current task works for. Groups take turns in the event loop and the database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 WORK_GROUP: ContextVar[str | None] = ContextVar("parley_work_group", default=None)
-"""A channel's name, or another source of much work. Tasks inherit it from their parent. None = other work."""
+"""The name of a channel or of another source of much work; None = other work. Tasks inherit it from their parent."""
 
 _RUNS = "/runs"
 _COMMANDS = "/commands"
 
 
 def group_of_runs(group: str | None) -> str:
-    """Return the group of the runs that a group starts. Tasks that they start belong to it too.
+    """Return the group for the runs that a group starts. Tasks that these runs start belong to it too.
 
     >>> group_of_runs("telegram"), group_of_runs("telegram/runs"), group_of_runs(None)
     ('telegram/runs', 'telegram/runs', '/runs')
@@ -22,7 +22,7 @@ def group_of_runs(group: str | None) -> str:
 
 @contextmanager
 def working_for_command() -> Iterator[None]:
-    """Work in the group of the channel's commands inside the block, including tasks started there."""
+    """Inside the block, work in the group of the channel's commands. This includes tasks started there."""
     group = WORK_GROUP.get() or ""
     token = WORK_GROUP.set(f"{group.removesuffix(_COMMANDS)}{_COMMANDS}")
     try:
@@ -39,7 +39,7 @@ def leave_commands() -> None:
 
 
 def is_command_work(group: str | None) -> bool:
-    """Return whether a group is that of commands, which are short and have a person waiting.
+    """Return whether a group is for commands, which are short and keep a person waiting.
 
     >>> is_command_work("telegram/commands"), is_command_work("telegram"), is_command_work(None)
     (True, False, False)

@@ -1,8 +1,8 @@
 """The schema of each database, in numbered steps: the files `NNNN_DATABASE.sql` of this folder.
 
-Step 1 creates the tables of an empty database; each later step changes what the earlier ones left. A step is applied
-once, in a transaction, and noted in the table `parley_schema`, which step 1 creates. A file has plain statements and no
-transaction control.
+Step 1 creates the tables of an empty database; each later step changes the tables that the earlier steps left. A step
+is applied once, in a transaction, and recorded in the table `parley_schema`, which step 1 creates. A file contains
+plain statements and no transaction control.
 """
 
 import re
@@ -43,7 +43,7 @@ def missing_steps(schema: SchemaName, version: int) -> dict[int, str]:
     known = steps(schema)
     if version > len(known):
         raise SchemaMismatch(
-            f"The database has schema {version}, this Parley knows schema {len(known)}: it was written by a "
+            f"The database has schema {version}, but this Parley knows only schema {len(known)}: it was written by a "
             "newer version. Install that version again, or restore a backup made with this one."
         )
     return dict(enumerate(known[version:], start=version + 1))
@@ -53,7 +53,7 @@ def refuse_earlier(name: str, empty: str) -> SchemaMismatch:
     """Return the error for a database whose tables an earlier version of Parley created.
 
     Args:
-        name: The database, for people.
+        name: What to call the database in the message.
         empty: What to start with instead: "an empty data folder (PARLEY_HOME)".
     """
     return SchemaMismatch(
@@ -68,7 +68,7 @@ def migrate(connection: sqlite3.Connection, schema: SchemaName, name: str) -> in
     Args:
         connection: To the file, in autocommit mode.
         schema: Which of the two database files it is.
-        name: The file, for people.
+        name: What to call the file in messages.
 
     Raises:
         SchemaMismatch: Another version of Parley wrote the file; nothing was changed.
