@@ -6,7 +6,7 @@ CREATE TABLE parley_schema (
     applied_at REAL NOT NULL
 ) STRICT;
 
--- A state of a thread after each step of its graph (LangGraph's checkpoints).
+-- The state of a thread after each step of its graph (LangGraph's checkpoints).
 CREATE TABLE checkpoints (
     thread_id TEXT NOT NULL,
     checkpoint_ns TEXT NOT NULL DEFAULT '', -- the subgraph; '': the graph itself
@@ -19,7 +19,7 @@ CREATE TABLE checkpoints (
     PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id)
 );
 
--- What tasks wrote after a checkpoint, before the next one.
+-- Writes of tasks after a checkpoint and before the next one.
 CREATE TABLE writes (
     thread_id TEXT NOT NULL,
     checkpoint_ns TEXT NOT NULL DEFAULT '',

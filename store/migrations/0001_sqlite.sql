@@ -1,5 +1,6 @@
--- The tables of Parley's SQLite file. 0001_postgres.sql creates the same ones for PostgreSQL, and those with which nodes
--- exchange data. 0001_checkpoints.sql has those of the second SQLite file. Times are Unix seconds. JSON is text.
+-- The tables of Parley's SQLite file. 0001_postgres.sql creates the same tables for PostgreSQL, and the tables through
+-- which nodes exchange data. 0001_checkpoints.sql creates the tables of the second SQLite file. Times are Unix seconds.
+-- JSON is text.
 
 -- The steps of this folder that were applied to the database.
 CREATE TABLE parley_schema (
@@ -19,27 +20,27 @@ CREATE TABLE conversation (
     topic TEXT NOT NULL DEFAULT '', -- '': the chat itself
     thread_id TEXT,
     last_seq INTEGER NOT NULL DEFAULT 0, -- the position of the last message that was deleted, if any
-    taken_over_by TEXT, -- the person who writes there instead of the agent; NULL: nobody
+    taken_over_by TEXT, -- the person who answers instead of the agent; NULL: the agent answers
     taken_over_at REAL,
     created_at REAL NOT NULL,
-    updated_at REAL NOT NULL, -- when it was last used; up to a minute earlier
+    updated_at REAL NOT NULL, -- when it was last used, up to a minute too early
     UNIQUE (channel, workspace, chat, topic)
 ) STRICT;
 CREATE INDEX conversation_by_use ON conversation (updated_at, id);
 CREATE INDEX conversation_by_thread ON conversation (thread_id) WHERE thread_id IS NOT NULL;
 CREATE INDEX conversation_taken_over ON conversation (id) WHERE taken_over_by IS NOT NULL;
 
--- Accepted messages. An id is never used twice: the keys of deliveries contain it.
+-- Accepted messages. An ID is never reused, because the keys of deliveries contain it.
 CREATE TABLE inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     conversation_id INTEGER NOT NULL REFERENCES conversation (id),
     seq INTEGER NOT NULL, -- its position in the conversation
     event_id TEXT NOT NULL,
-    message_id TEXT NOT NULL DEFAULT '', -- the platform's, to find the message when it is edited or deleted
+    message_id TEXT NOT NULL DEFAULT '', -- the platform's ID, to find it when it is edited or deleted
     kind TEXT NOT NULL CHECK (kind IN ('chat', 'command')),
     body TEXT NOT NULL, -- JSON (bus/messages.py)
     state TEXT NOT NULL DEFAULT 'new' CHECK (state IN ('new', 'running', 'done', 'dead')),
-    starts INTEGER NOT NULL DEFAULT 0, -- of its turn
+    starts INTEGER NOT NULL DEFAULT 0, -- how often its turn was started
     thread_id TEXT, -- the thread of its turn
     run_id TEXT,
     question TEXT, -- JSON: the question that its turn ended with
@@ -56,7 +57,7 @@ CREATE INDEX inbox_by_outcome ON inbox (outcome, id) WHERE outcome IS NOT NULL;
 CREATE INDEX inbox_with_question ON inbox (conversation_id, seq) WHERE question IS NOT NULL;
 CREATE INDEX inbox_by_message ON inbox (message_id) WHERE message_id <> '';
 
--- The words of accepted messages, of who wrote them and where, by which administrators find them.
+-- The words of accepted messages, their authors and chats, which administrators search.
 CREATE TABLE message_words (
     inbox_id INTEGER PRIMARY KEY REFERENCES inbox (id) ON DELETE CASCADE,
     words TEXT NOT NULL
@@ -82,17 +83,17 @@ CREATE TABLE refused_message (
     place TEXT NOT NULL, -- the name of the group; '': unknown, or a private chat
     user_id TEXT NOT NULL,
     user_name TEXT NOT NULL,
-    text TEXT NOT NULL, -- the beginning; '': it was not meant for the bot
-    origin TEXT NOT NULL, -- what sent it in the person's name; '': the person
+    text TEXT NOT NULL, -- its beginning; '': it was not meant for the bot
+    origin TEXT NOT NULL, -- the program that sent it in the person's name; '': the person sent it
     reason TEXT NOT NULL,
     received_at REAL NOT NULL,
-    body TEXT NOT NULL -- the message without its text, if it may be answered later; '' otherwise
+    body TEXT NOT NULL -- the message without its text if it may be answered later, else ''
 ) STRICT;
 CREATE INDEX refused_message_by_age ON refused_message (received_at);
 CREATE INDEX refused_message_by_reason ON refused_message (reason, id);
 CREATE INDEX refused_message_shown ON refused_message (id) WHERE reason <> 'not_addressed';
 
--- Platform ids that were received before: of events (chat is ''), and of messages within their chat.
+-- Platform IDs that were received before: IDs of events (chat is ''), and IDs of messages within their chat.
 CREATE TABLE received_id (
     channel TEXT NOT NULL,
     workspace TEXT NOT NULL,
@@ -113,13 +114,13 @@ CREATE TABLE outbox (
     state TEXT NOT NULL DEFAULT 'pending'
         CHECK (state IN ('pending', 'sending', 'delivered', 'uncertain', 'failed')),
     attempts INTEGER NOT NULL DEFAULT 0,
-    uncertain_attempts INTEGER NOT NULL DEFAULT 0, -- those whose outcome is unknown
+    uncertain_attempts INTEGER NOT NULL DEFAULT 0, -- attempts with an unknown outcome
     not_before REAL NOT NULL DEFAULT 0,
     first_sent_at REAL, -- the platform's idempotency window starts here
     last_sent_at REAL,
-    platform_id TEXT, -- of the message that was sent
+    platform_id TEXT, -- the platform's ID of the sent message
     error TEXT,
-    failed_attempts TEXT NOT NULL DEFAULT '', -- a line of JSON each: at, error
+    failed_attempts TEXT NOT NULL DEFAULT '', -- one line of JSON each: at, error
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL
 ) STRICT;
@@ -130,9 +131,9 @@ CREATE INDEX outbox_undelivered ON outbox (updated_at) WHERE state IN ('failed',
 CREATE INDEX outbox_by_conversation ON outbox (conversation_id); -- for the foreign key
 CREATE INDEX outbox_notifications ON outbox (conversation_id) WHERE key >= 'notification:' AND key < 'notification;';
 
--- Deliveries that an administrator discarded, as they were in the outbox, so that it can be undone.
+-- Deliveries that an administrator discarded, as they were in the outbox, so that this can be undone.
 CREATE TABLE discarded_delivery (
-    id INTEGER PRIMARY KEY, -- in the outbox
+    id INTEGER PRIMARY KEY, -- its ID in the outbox
     key TEXT NOT NULL,
     conversation_id INTEGER NOT NULL REFERENCES conversation (id),
     body TEXT NOT NULL,
@@ -167,7 +168,7 @@ CREATE TABLE message_topic (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX message_topic_by_age ON message_topic (created_at);
 
--- What people chose by command. NULL: as configured.
+-- Settings that people chose by command. NULL: as configured.
 CREATE TABLE conversation_settings (
     channel TEXT NOT NULL,
     workspace TEXT NOT NULL,
@@ -181,7 +182,7 @@ CREATE TABLE conversation_settings (
     PRIMARY KEY (channel, workspace, chat, topic)
 ) STRICT, WITHOUT ROWID;
 
--- Chats whose id changed: Telegram groups that became supergroups.
+-- Chats whose ID changed: Telegram groups that became supergroups.
 CREATE TABLE chat_migration (
     channel TEXT NOT NULL,
     workspace TEXT NOT NULL,
@@ -190,17 +191,17 @@ CREATE TABLE chat_migration (
     PRIMARY KEY (channel, workspace, old_chat)
 ) STRICT, WITHOUT ROWID;
 
--- Chats in which somebody wrote to the bot, as of their newest message.
+-- Chats in which people wrote to the bot, as described by their newest message.
 CREATE TABLE chat (
     channel TEXT NOT NULL,
     workspace TEXT NOT NULL,
     chat TEXT NOT NULL,
     is_private INTEGER NOT NULL,
-    user_id TEXT NOT NULL, -- who wrote last
+    user_id TEXT NOT NULL, -- the author of the newest message
     user_kind TEXT NOT NULL,
     recipient TEXT NOT NULL, -- ReplyTarget.user
     room TEXT NOT NULL, -- its name in model_usage
-    title TEXT NOT NULL, -- what people call it; '': unknown
+    title TEXT NOT NULL, -- its name; '': unknown
     search TEXT NOT NULL, -- title and ID, case folded
     received_at REAL NOT NULL,
     PRIMARY KEY (channel, workspace, chat)
@@ -210,7 +211,7 @@ CREATE INDEX chat_by_id ON chat (channel, chat);
 CREATE INDEX chat_by_person ON chat (channel, user_id) WHERE is_private = 1;
 CREATE INDEX chat_by_room ON chat (room);
 
--- People who wrote to the bot, as of their newest message.
+-- People who wrote to the bot, as described by their newest message.
 CREATE TABLE person (
     id TEXT NOT NULL PRIMARY KEY, -- their name in model_usage
     channel TEXT NOT NULL,
@@ -219,22 +220,22 @@ CREATE TABLE person (
     name TEXT NOT NULL, -- '': unknown
     kind TEXT NOT NULL, -- SenderKind
     search TEXT NOT NULL, -- name and ID, case folded
-    messages INTEGER NOT NULL, -- with commands
+    messages INTEGER NOT NULL, -- number of messages, including commands
     received_at REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX person_by_age ON person (received_at);
 CREATE INDEX person_by_user ON person (channel, user_id);
 
--- Messages that clients of the API send: to one chat, or to many (broadcasts). A broadcast's key is never used twice, and
--- another key not while its row is kept.
+-- Messages from API clients to one chat, or to many (broadcasts). The key of a broadcast is never reused. Other keys
+-- are not reused while their row is kept.
 CREATE TABLE notification (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     channel TEXT NOT NULL, -- '' = a broadcast
     key TEXT NOT NULL,
-    digest TEXT NOT NULL, -- of the request
+    digest TEXT NOT NULL, -- hash of the request
     text TEXT NOT NULL, -- '' once no chat waits for it
-    files TEXT NOT NULL, -- JSON: its files in outbox_file; '' if it has none, or with the text
-    recipients TEXT NOT NULL, -- JSON: who gets it, as in the response to the request
+    files TEXT NOT NULL, -- JSON: its files in outbox_file; '' if it has none, or once the text is ''
+    recipients TEXT NOT NULL, -- JSON: who gets it, as stated in the response to the request
     created_at REAL NOT NULL,
     UNIQUE (channel, key)
 ) STRICT;
@@ -253,7 +254,7 @@ CREATE TABLE notification_chat (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX notification_chat_by_notification ON notification_chat (notification_id);
 
--- Files of notifications, in parts. All outbox rows of a notification send the same ones.
+-- Files of notifications, in parts. All outbox rows of a notification send the same files.
 CREATE TABLE outbox_file (
     file_id TEXT NOT NULL,
     part INTEGER NOT NULL,
@@ -269,7 +270,7 @@ CREATE INDEX outbox_file_by_age ON outbox_file (created_at) WHERE part = 0;
 -- ACCESS
 
 -- People and groups that asked to use a bot. approved_at is NULL until an administrator approves them. A revoked row is
--- kept for an hour, in which the revocation can be undone.
+-- kept for an hour, during which the revocation can be undone.
 CREATE TABLE pairing (
     code TEXT PRIMARY KEY,
     channel TEXT NOT NULL,
@@ -279,7 +280,7 @@ CREATE TABLE pairing (
     chat TEXT NOT NULL,
     topic TEXT NOT NULL,
     text TEXT NOT NULL, -- the beginning of their message; '' once they are approved
-    notice TEXT NOT NULL, -- the message that tells them (bus/messages.py); '' = none, or told
+    notice TEXT NOT NULL, -- the message that tells them (bus/messages.py); '' = none, or already sent
     created_at REAL NOT NULL,
     approved_at REAL,
     revoked_at REAL
@@ -310,12 +311,12 @@ CREATE TABLE api_token (
 CREATE TABLE console_session (
     id TEXT NOT NULL PRIMARY KEY,
     digest TEXT NOT NULL UNIQUE, -- the secret itself is not stored
-    former_digest TEXT NOT NULL, -- before the last rotation; '': none
+    former_digest TEXT NOT NULL, -- its digest before the last rotation; '': none
     csrf TEXT NOT NULL,
     scope TEXT NOT NULL,
     token TEXT NOT NULL, -- the name of the token that opened it; '': the admin token
     token_digest TEXT NOT NULL,
-    address TEXT NOT NULL, -- '': a link that was not opened
+    address TEXT NOT NULL, -- '': a link that has not been opened
     browser TEXT NOT NULL,
     created_at REAL NOT NULL,
     rotated_at REAL NOT NULL,
@@ -325,15 +326,15 @@ CREATE TABLE console_session (
 
 -- SCHEDULES
 
--- Messages to chats, and runs of the API, at times.
+-- Messages to chats, and API runs, at set times.
 CREATE TABLE schedule (
     id TEXT PRIMARY KEY,
-    channel TEXT NOT NULL, -- '': it starts runs of the API
+    channel TEXT NOT NULL, -- '': it starts API runs
     workspace TEXT NOT NULL,
     chat TEXT NOT NULL,
     topic TEXT NOT NULL,
-    thread_id TEXT, -- of its runs; NULL: those of a chat, or a new one for each run
-    assistant_id TEXT NOT NULL, -- of its runs; '': those of a chat
+    thread_id TEXT, -- the thread of its runs; NULL: a chat's schedule, or a new thread for each run
+    assistant_id TEXT NOT NULL, -- the assistant of its runs; '': a chat's schedule
     name TEXT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('once', 'every', 'cron')),
     expression TEXT NOT NULL,
@@ -344,18 +345,18 @@ CREATE TABLE schedule (
     missed TEXT NOT NULL CHECK (missed IN ('once', 'skip')),
     overlap TEXT NOT NULL CHECK (overlap IN ('queue', 'skip', 'replace')),
     check_command TEXT NOT NULL, -- '': none
-    check_digest TEXT NOT NULL, -- of its last output
+    check_digest TEXT NOT NULL, -- hash of the check's last output
     on_run_completed TEXT, -- for runs with new threads: delete or keep
     body TEXT NOT NULL, -- JSON: the message (bus/messages.py), or the run to start
     metadata TEXT NOT NULL, -- JSON
     is_enabled INTEGER NOT NULL,
     paused_because TEXT NOT NULL, -- '': it is enabled
     next_at REAL, -- NULL: it is not due anymore
-    failures INTEGER NOT NULL, -- in a row
+    failures INTEGER NOT NULL, -- number of failures in a row
     fired_at REAL NOT NULL, -- when it was last due, by the clock of that time; 0 = never
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL,
-    owner TEXT NOT NULL -- ID of the person in whose name it runs; '': it starts runs of the API
+    owner TEXT NOT NULL -- ID of the person in whose name it runs; '': it starts API runs
 ) STRICT;
 CREATE INDEX schedule_due ON schedule (next_at) WHERE is_enabled = 1 AND next_at IS NOT NULL;
 CREATE INDEX schedule_by_age ON schedule (created_at, id);
@@ -365,16 +366,16 @@ CREATE INDEX schedule_by_chat ON schedule (channel, workspace, chat);
 CREATE INDEX schedule_by_owner ON schedule (channel, workspace, owner);
 CREATE INDEX schedule_by_thread ON schedule (thread_id) WHERE thread_id IS NOT NULL;
 
--- What came of each time at which a schedule was due.
+-- The outcome of each time at which a schedule was due.
 CREATE TABLE schedule_occurrence (
     schedule_id TEXT NOT NULL REFERENCES schedule (id) ON DELETE CASCADE,
     due_at REAL NOT NULL,
     outcome TEXT NOT NULL CHECK (outcome IN (
         'queued', 'answered', 'silent', 'unchanged', 'skipped', 'missed', 'failed')),
     detail TEXT NOT NULL, -- why it failed or was skipped
-    missed INTEGER NOT NULL, -- further times that it stands for, because nobody was there
+    missed INTEGER NOT NULL, -- number of further times that it stands for, because the service was down
     inbox_id INTEGER, -- the message
-    run_id TEXT, -- the run of the API
+    run_id TEXT, -- the API run
     thread_id TEXT, -- its thread
     created_at REAL NOT NULL,
     PRIMARY KEY (schedule_id, due_at)
@@ -425,16 +426,16 @@ CREATE TRIGGER thread_metadata_update AFTER UPDATE OF metadata ON thread WHEN ne
     SELECT key, substr(type || ':' || coalesce(value, ''), 1, 200), new.thread_id FROM json_each(new.metadata);
 END;
 
--- What people and the agent said, for the tool `recall`. It is deleted with its thread.
+-- Messages of people and the agent, for the tool `recall`. They are deleted with their thread.
 CREATE TABLE past_message (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    scope TEXT NOT NULL, -- the person or room in whose memory it is
+    scope TEXT NOT NULL, -- the person or room whose memory it belongs to
     agent TEXT NOT NULL, -- the custom agent; '': the lead agent
     thread_id TEXT NOT NULL REFERENCES thread (thread_id) ON DELETE CASCADE,
     message_id TEXT NOT NULL,
     speaker TEXT NOT NULL, -- '': the agent
     text TEXT NOT NULL,
-    words TEXT NOT NULL, -- by which it is found (store/past_messages.py)
+    words TEXT NOT NULL, -- the words that a search finds (store/past_messages.py)
     said_at REAL NOT NULL,
     UNIQUE (thread_id, message_id)
 ) STRICT;
@@ -450,7 +451,7 @@ CREATE TRIGGER past_message_delete AFTER DELETE ON past_message BEGIN
     INSERT INTO past_message_words (past_message_words, rowid, words) VALUES ('delete', old.id, old.words);
 END;
 
--- Which tool calls a guardrail or a person refused, or let pass after being asked. Deleted with its thread.
+-- Tool calls that a guardrail denied, or that a person rejected or approved. Deleted with their thread.
 CREATE TABLE guardrail_decision (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     outcome TEXT NOT NULL CHECK (outcome IN ('denied', 'rejected', 'approved')),
@@ -483,25 +484,25 @@ CREATE TABLE run (
     multitask_strategy TEXT NOT NULL,
     error TEXT, -- JSON
     node INTEGER NOT NULL DEFAULT 0, -- the node that executes it
-    start_key TEXT, -- of the request that started it; NULL = it had none
+    start_key TEXT, -- the start key of the request; NULL = none
     created_at REAL NOT NULL,
     updated_at REAL NOT NULL
 ) STRICT;
 CREATE INDEX run_by_thread ON run (thread_id, seq);
--- A request that is repeated finds its run, unless that failed.
+-- A repeated request finds its run, unless the run failed.
 CREATE UNIQUE INDEX run_by_start_key ON run (thread_id, start_key)
     WHERE start_key IS NOT NULL AND status IN ('pending', 'running', 'success');
 CREATE INDEX run_unfinished ON run (thread_id) WHERE status IN ('pending', 'running');
 CREATE INDEX run_finished ON run (updated_at)
     WHERE status IN ('success', 'error', 'timeout', 'interrupted');
 
--- What it takes to start a run again after its process ended. A row lives as long as its run.
+-- The requests of unfinished runs, to start them again if their process ends. A row is deleted when its run ends.
 CREATE TABLE run_request (
     run_id TEXT NOT NULL PRIMARY KEY,
     thread_id TEXT REFERENCES thread (thread_id) ON DELETE CASCADE, -- NULL: the run has no thread
     node INTEGER NOT NULL, -- the node that executes it; -1: a node handed it over when it stopped
     attempt INTEGER NOT NULL DEFAULT 1,
-    crashes INTEGER NOT NULL DEFAULT 0, -- attempts that ended with their process
+    crashes INTEGER NOT NULL DEFAULT 0, -- number of attempts that ended with a crash of their process
     body TEXT NOT NULL, -- JSON
     cancel_action TEXT, -- NULL: nobody canceled the run
     messages TEXT NOT NULL DEFAULT '', -- injected messages, each one line of JSON
@@ -509,7 +510,7 @@ CREATE TABLE run_request (
 ) STRICT;
 CREATE INDEX run_request_by_thread ON run_request (thread_id);
 
--- Webhook calls about runs that ended. A row lives until the call succeeded or was given up.
+-- Webhook calls about ended runs. A row is deleted when its call succeeds or is given up.
 CREATE TABLE run_webhook (
     run_id TEXT NOT NULL PRIMARY KEY,
     url TEXT NOT NULL,
@@ -517,7 +518,7 @@ CREATE TABLE run_webhook (
     node INTEGER NOT NULL DEFAULT 0 -- the node that makes the call
 ) STRICT;
 
--- Assistants that were created or changed over the API, and the version of each that is in use.
+-- Assistants that were created or changed over the API, with the active version of each.
 CREATE TABLE assistant (
     assistant_id TEXT PRIMARY KEY,
     version INTEGER NOT NULL,
@@ -555,7 +556,7 @@ CREATE INDEX item_by_expiry ON item (expires_at) WHERE expires_at IS NOT NULL;
 
 -- USAGE
 
--- What model calls used: one row for each run (or call outside of runs), UTC day, kind of call, model and agent.
+-- Usage of model calls: one row for each run (or call outside of runs), UTC day, kind of call, model and agent.
 CREATE TABLE model_usage (
     day TEXT NOT NULL, -- 2026-11-28
     run_id TEXT NOT NULL, -- '': the sum of rows older than the retention
@@ -563,7 +564,7 @@ CREATE TABLE model_usage (
     model TEXT NOT NULL, -- an entry of `models`
     agent TEXT NOT NULL,
     person TEXT NOT NULL, -- channel:workspace:user; '': unknown or forgotten
-    room TEXT NOT NULL, -- channel:workspace:chat; '': likewise
+    room TEXT NOT NULL, -- channel:workspace:chat; '': unknown or forgotten
     topic TEXT NOT NULL,
     calls INTEGER NOT NULL,
     estimated_calls INTEGER NOT NULL, -- calls whose server reported no usage
@@ -573,32 +574,32 @@ CREATE TABLE model_usage (
     output_tokens INTEGER NOT NULL, -- including reasoning
     reasoning_tokens INTEGER NOT NULL,
     cost_nano_usd INTEGER NOT NULL,
-    started_at REAL NOT NULL, -- the first of its calls
+    started_at REAL NOT NULL, -- time of its first call
     PRIMARY KEY (day, run_id, kind, model, agent)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX model_usage_by_time ON model_usage (started_at, input_tokens, output_tokens, cost_nano_usd);
 CREATE INDEX model_usage_by_person ON model_usage (person, day);
 CREATE INDEX model_usage_by_room ON model_usage (room, day);
 
--- What counts against each limit in a day or month. Exists only for limits that are configured.
+-- The usage that counts against each limit in a day or month. Rows exist only for configured limits.
 CREATE TABLE usage_counter (
     scope TEXT NOT NULL CHECK (scope IN ('person', 'room', 'agent', 'service')),
     name TEXT NOT NULL,
     period TEXT NOT NULL, -- 2026-11-28 or 2026-11
     tokens INTEGER NOT NULL,
     cost_nano_usd INTEGER NOT NULL,
-    reserved_tokens INTEGER NOT NULL DEFAULT 0, -- by calls that have not ended
+    reserved_tokens INTEGER NOT NULL DEFAULT 0, -- reserved by calls that have not ended
     reserved_nano_usd INTEGER NOT NULL DEFAULT 0,
     is_warned INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (scope, name, period)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX usage_counter_by_period ON usage_counter (period);
 
--- Reservations of model calls that have not ended. Another process settles those of a process that ended.
+-- Reservations of model calls that have not ended. If a process ends, another one settles its reservations.
 CREATE TABLE usage_reservation (
     id TEXT NOT NULL PRIMARY KEY,
     node INTEGER NOT NULL,
-    body TEXT NOT NULL -- JSON: the counters, and the row that is written if nobody settles it
+    body TEXT NOT NULL -- JSON: the counters, and the row to write if the call never settles it
 ) STRICT, WITHOUT ROWID;
 
 
@@ -609,7 +610,7 @@ CREATE TABLE node (
     number INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
     started_at REAL NOT NULL,
-    is_ready INTEGER NOT NULL DEFAULT 1, -- it listens and can take work
+    is_ready INTEGER NOT NULL DEFAULT 1, -- it receives signals and can take work
     is_leaving INTEGER NOT NULL DEFAULT 0,
     ended_at REAL
 ) STRICT;
@@ -627,13 +628,13 @@ CREATE INDEX chat_owner_by_node ON chat_owner (node);
 
 -- FILES IN A BUCKET
 
--- Folders that are copied as a whole, such as that of a thread.
+-- Folders that are copied as a whole, such as the folder of a thread.
 CREATE TABLE file_area (
     area TEXT NOT NULL PRIMARY KEY,
     version INTEGER NOT NULL -- grows with each change
 ) STRICT, WITHOUT ROWID;
 
--- Their files, and the object that has the content of each.
+-- Their files, and the object with the content of each file.
 CREATE TABLE stored_file (
     area TEXT NOT NULL,
     path TEXT NOT NULL, -- percent-encoded: file names are bytes
@@ -642,6 +643,6 @@ CREATE TABLE stored_file (
     size INTEGER NOT NULL,
     mode INTEGER NOT NULL,
     modified_ns INTEGER NOT NULL,
-    target TEXT NOT NULL, -- of a link
+    target TEXT NOT NULL, -- the target of a link
     PRIMARY KEY (area, path)
 ) STRICT, WITHOUT ROWID;
