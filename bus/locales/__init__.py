@@ -15,7 +15,7 @@ LANGUAGES: Mapping[str, Messages] = {"en": ENGLISH, "zh": CHINESE}
 
 
 def supported_language(language: str) -> str:
-    """Return the key in `LANGUAGES` of a language tag; "" if it is not supported.
+    """Return the key in `LANGUAGES` for a language tag; "" if the language is not supported.
 
     >>> [supported_language(tag) for tag in ("zh-Hans", "zh_CN", "EN-gb", "fr", "")]
     ['zh', 'zh', 'en', '', '']
@@ -25,7 +25,7 @@ def supported_language(language: str) -> str:
 
 
 def messages_for(language: str, command_prefix: str = "/") -> Messages:
-    """Return the messages for a language tag, in English if it is not supported.
+    """Return the messages for a language tag, in English if the language is not supported.
 
     Args:
         language: The tag.
@@ -42,7 +42,7 @@ def messages_for(language: str, command_prefix: str = "/") -> Messages:
 
 @lru_cache(maxsize=64)
 def _prefixed(catalog: Messages, command_prefix: str) -> Messages:
-    """Return messages with their commands written with a prefix."""
+    """Return the messages with a prefix before each command."""
     texts = {field.name: str(getattr(catalog, field.name)) for field in fields(catalog)}
     names = [name.removeprefix("help_") for name in texts if name.startswith("help_")]
     command = re.compile(rf"(?<![\w/@])/(?=(?:{'|'.join(names)})\b)")

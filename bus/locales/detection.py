@@ -3,19 +3,19 @@
 import re
 
 MAX_CHARS_SCANNED = 2000
-"""How much of a text is scanned."""
+"""How much of a text to scan, characters."""
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _LETTERS_PER_HAN = 2
-"""The weight of a Chinese character: Chinese text names commands and programs in Latin letters."""
+"""The weight of a Chinese character. Chinese text contains names of commands and programs in Latin letters."""
 
 _LANGUAGE_NEUTRAL = re.compile(
     r"https?://[!-~]+|^\s*/[!-~].*|(?m:^(?:>[^\n]*|\[[^\n]*\])$)", re.DOTALL
 )
-"""URLs and commands are the same in every language. Quotations (`bots/text/quotations.py`) are other people's words,
-and lines in brackets are the program's."""
+"""Parts to ignore: URLs and commands, which are the same in every language; quotations (`bots/text/quotations.py`),
+which are other people's words; and lines in brackets, which the program wrote."""
 
 
 def detect_language(text: str) -> str:

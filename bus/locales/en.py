@@ -1,4 +1,4 @@
-"""The bot's messages: their names, and the English texts."""
+"""The bot's messages: names and English texts."""
 
 from dataclasses import dataclass
 
@@ -50,12 +50,12 @@ class Messages:
     status_thread: str = "Active thread: {thread_id}"
     status_none: str = "No active conversation."
     status_taken_over: str = (
-        "👤 A person has taken over here. I do not answer until they hand back."
+        "👤 A person has taken over here. I will not answer until they hand the conversation back."
     )
     stop_done: str = "Stopped."
     stop_nothing: str = "Nothing is running."
     bootstrap_request: str = "Initialize workspace"
-    """What /bootstrap without an argument asks the agent."""
+    """The request to the agent when /bootstrap has no argument."""
     models_head: str = "Available models:"
     models_none: str = "No models configured."
     models_failed: str = "Failed to fetch models information."
@@ -96,7 +96,7 @@ class Messages:
     word_you: str = "you"
     word_this_chat: str = "this chat"
 
-    # /schedule and what schedules send.
+    # /schedule and messages about schedules.
     schedule_head: str = "Schedules of this chat:"
     schedule_none: str = (
         "This chat has no schedules. Ask me for one in words: “Every Monday at 9, sum up the open "
@@ -108,8 +108,10 @@ class Messages:
     schedule_every: str = "every {period}"
     schedule_cron: str = "`{expression}` in {timezone}"
     schedule_is_paused: str = "paused"
-    schedule_is_paused_owner: str = "paused: {name} left this chat or may not use me anymore"
-    schedule_is_paused_chat: str = "paused: I was not in this chat anymore"
+    schedule_is_paused_owner: str = (
+        "paused: {name} left this chat or is no longer allowed to use me"
+    )
+    schedule_is_paused_chat: str = "paused: I was no longer in this chat"
     schedule_is_paused_failures: str = "paused: it failed several times in a row"
     schedule_detail: str = "**{name}**\n{times} · {state}\nSet up by {owner}. It sends:\n\n{prompt}"
     schedule_hint: str = "Send /schedule with a number to see one, or with pause, resume, run or delete and a number."
@@ -127,8 +129,8 @@ class Messages:
     )
     """Tells the agent that a scheduled message is late."""
     schedule_paused_owner: str = (
-        "⏸ The schedule “{name}” is paused: the person who set it up left this chat or may not use me anymore. "
-        "/schedule shows it."
+        "⏸ The schedule “{name}” is paused: the person who set it up left this chat or is no longer "
+        "allowed to use me. /schedule shows it."
     )
     schedule_paused_chat: str = (
         "⏸ Your schedule “{name}” is paused: I am not in its chat anymore. Add me again, and resume it "
@@ -203,7 +205,7 @@ class Messages:
     word_minutes: str = "{count} minutes"
     word_hours: str = "{count} hours"
 
-    # What sent a message that no person sent: parts of a line in /why and in the console.
+    # The causes of messages that no person sent: parts of a line in /why and in the console.
     cause_schedule: str = "schedule “{name}”, set up by {owner}"
     cause_due: str = "due {moment}"
     cause_hook: str = "webhook {name}"
@@ -308,13 +310,14 @@ class Messages:
     taken_over: str = "👤 A person has taken over and will answer you here."
     handed_back: str = "🤖 I am back and will answer you again."
     taken_over_command: str = (
-        "👤 A person has taken over here: this command does not work until they hand back."
+        "👤 A person has taken over here. This command does not work until they hand the "
+        "conversation back."
     )
 
     # Approvals.
     approval_ask: str = "⚠️ I need your approval before I do this:"
     approval_cut: str = "⚠️ {count:,} more characters of this are not shown."
-    """Follows a tool call that is shown shortened."""
+    """Follows a shortened tool call."""
     approval_hint: str = (
         "Reply “approve” or “deny”. Any other reply means “deny”, and I take it as the reason."
     )
@@ -327,9 +330,9 @@ class Messages:
         "Mention me and say “approve” or “deny”. "
         "Anything else you say to me means “deny”, and I take it as the reason."
     )
-    """In a group of a platform that has threads instead of replies."""
+    """In a group on a platform with threads instead of replies."""
     approval_undecided: str = "⏳ I am still waiting for your decision."
-    """Before one of the hints, if a person who may decide writes without a mention."""
+    """Comes before one of the hints if a person who may decide writes without a mention."""
     approval_free: str = "❓ I need your answer before I can continue."
     approval_waits: str = (
         "⏳ I am waiting for {name} to approve or deny a step. Only they or an admin can decide. "
@@ -340,7 +343,7 @@ class Messages:
         "After that, please send this again, or start over with /new."
     )
     press_again: str = "That did not work. Please press the button again in a moment."
-    """The press could not be stored."""
+    """Used if the press could not be stored."""
 
     # Greetings, and a menu click without a chat.
     hello_private: str = (
@@ -362,7 +365,7 @@ class Messages:
         "You edited this message after I answered it. To get a new answer, press the button, "
         "which also removes everything said here since then. Or send it as a new message."
     )
-    """If newer messages are taken back as well."""
+    """If newer messages are removed as well."""
     rerun_offer_former: str = (
         "You edited this message after I answered it, and this conversation has moved on without it. "
         "To get a new answer, press the button or send it as a new message."
@@ -372,7 +375,7 @@ class Messages:
     # Instead of an answer.
     stopped: str = "⏹ Stopped."
     stopped_by_operator: str = "⏹ An administrator stopped this answer."
-    """In the console or over the API."""
+    """Used for stops in the console or over the API."""
     interrupted: str = "⏹ Stopped: I am answering your newer message first."
     """A newer message ended the turn."""
     no_answer: str = "(No response from agent)"
@@ -434,7 +437,7 @@ class Messages:
     """The platform refused the answer."""
     moved_to_chat: str = "The topic or thread was deleted or closed, so I answer here."
     moved_to_private: str = "I can no longer write in the chat where you asked, so I answer here."
-    """These begin an answer that is sent to another place than its question."""
+    """One of these begins an answer that is sent to a different place than its question."""
 
     # Files. The agent also gets `upload_*`, and tells the person.
     artifact_gone: str = "⚠️ I could not attach **{name}**: the file is no longer there."
@@ -464,7 +467,7 @@ class Messages:
         "[This message was truncated: of its {length} characters, only the first {kept} are shown.]"
     )
     edited_note: str = "[I edited my message. It now reads:]\n\n{text}"
-    """Tells the agent that a message was edited while it worked on it."""
+    """Tells the agent that a message was edited while the agent was working on it."""
 
     # Slack's agent status and suggested prompts.
     presence_working: str = "is working on it…"
@@ -483,7 +486,7 @@ class Messages:
         return str(getattr(self, f"speech_why_{failure}"))
 
     def schedule_outcome(self, outcome: str) -> str:
-        """Return what an outcome of a schedule is called."""
+        """Return the name of a schedule's outcome."""
         return str(getattr(self, f"schedule_outcome_{outcome}"))
 
     def why(self, reason: str) -> str:

@@ -224,12 +224,15 @@ async def test_an_owner_without_rights_is_told_once(tmp_path: Path) -> None:
         harness.clock.ahead += HOUR
         await expect_outcomes(harness, hourly, "failed")
         await eventually(lambda: len(harness.platform.texts) == 1)
-        assert "may not use me anymore" in harness.platform.texts[0]
+        assert "no longer allowed to use me" in harness.platform.texts[0]
         assert harness.server.runs == []
         harness.clock.ahead += 5 * HOUR
         await harness.send("/schedule", user="someone")
         await eventually(lambda: len(harness.platform.texts) == 2)
-        assert "paused: u left this chat or may not use me anymore" in harness.platform.texts[1]
+        assert (
+            "paused: u left this chat or is no longer allowed to use me"
+            in harness.platform.texts[1]
+        )
         await harness.send("/why", user="someone")
         await eventually(lambda: len(harness.platform.texts) == 3)
         assert f"`schedule:{hourly.id}` of `u`: `not_allowed`" in harness.platform.texts[2]
@@ -245,7 +248,7 @@ async def test_an_owner_without_rights_is_told_of_a_time_that_was_the_only_one(
         harness.clock.ahead += 60.0
         await expect_outcomes(harness, once, "failed")
         await eventually(lambda: len(harness.platform.texts) == 1)
-        assert "may not use me anymore" in harness.platform.texts[0]
+        assert "no longer allowed to use me" in harness.platform.texts[0]
         found = await harness.bus.schedules.find(once.id)
         assert (found.is_enabled, found.paused_because, found.next_at) == (False, "owner", None)
 

@@ -176,7 +176,9 @@ async def test_a_schedule_whose_owner_left_the_group_is_paused_and_the_group_is_
             platforms.feishu.state.members[groups[2].chat] = ["ou_bob"]
             await _come_due(service, planned)
             for user, schedule in zip(groups, planned, strict=True):
-                await eventually(partial(_says, user, "left this chat or may not use me anymore"))
+                await eventually(
+                    partial(_says, user, "left this chat or is no longer allowed to use me")
+                )
                 paused = await _shown(service, schedule)
                 assert (paused["enabled"], paused["paused_because"]) == (False, "owner")
                 [occurrence] = await occurrences(service, schedule)
