@@ -32,7 +32,7 @@ A code has 40 bits and is valid for an hour. A channel has at most 100 open code
 """
 
 MAX_TEXT_CHARS = 200
-"""How much of the message with which somebody asks is kept until they are approved, characters."""
+"""How much of the message that asks for access to keep until the person is approved, characters."""
 
 
 class AccessChecker:
@@ -72,7 +72,7 @@ class AccessChecker:
         return await self._pairings.request(self._pairing(message.key, message))
 
     async def admit(self, message: InboundMessage) -> Pairing:
-        """Approve the sender of a refused message, or its group, as if they had asked. Raises StoreError.
+        """Approve the sender of a refused message, or its group, as if they had requested access. Raises StoreError.
 
         `message` is localized.
         """
@@ -115,7 +115,7 @@ class AccessChecker:
 
 
 def _approval_notice(message: InboundMessage) -> str:
-    """Return the encoded message that tells people about their approval, in their language, where they asked."""
+    """Return the encoded message about an approval, in the language and the chat of the request."""
     target = replace(message.reply_target, response_url="")
     texts = target.texts
     text = texts.pairing_approved if message.is_private else texts.group_pairing_approved
@@ -124,5 +124,5 @@ def _approval_notice(message: InboundMessage) -> str:
 
 
 def new_pairing_code() -> str:
-    """Return a random code, by which an administrator approves a person or a group."""
+    """Return a random code that an administrator uses to approve a person or a group."""
     return "".join(secrets.choice(PAIRING_CODE_LETTERS) for _ in range(PAIRING_CODE_LENGTH))

@@ -16,7 +16,7 @@ EXPECTED_REPLY_S = 1800.0
 """How long a reply is expected, seconds."""
 
 MAX_EXPECTED = 1000
-"""Maximum number of expected replies to remember. Beyond it, the oldest are dropped."""
+"""Maximum number of expected replies to remember. If there are more, the oldest are dropped."""
 
 _Person = tuple[ConversationKey, str]
 """A chat and the ID of a person in it."""
@@ -57,7 +57,7 @@ class ExpectedReplies:
 
 
 def may_answer_plainly(message: InboundMessage) -> bool:
-    """Return whether a message may answer a question although it is not a reply."""
+    """Return whether a message may answer a question even though it is not a reply."""
     starts = message.track_replies and not message.replies_to and not message.reply_target.thread
     return starts and not message.is_private
 

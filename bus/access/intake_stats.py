@@ -1,4 +1,4 @@
-"""Intake statistics: dispositions by channel since the start."""
+"""Intake statistics: counts of dispositions by channel since the start."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class IntakeStats:
         self._counts[(channel, disposition)] += 1
 
     def record(self, message: InboundMessage, disposition: Disposition) -> None:
-        """Count a message, and note it in the journal if it was not accepted."""
+        """Count a message, and record it in the journal if it was not accepted."""
         self.count(message.key.channel, disposition)
         if self._journal is not None:
             self._journal.note(message, disposition)

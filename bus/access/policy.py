@@ -21,8 +21,8 @@ def decide_access(
 
     Args:
         message: The message.
-        policy: The channel's rules. `allowed_users` limits who may use the bot. Others may use it only if the
-            configuration itself says `open`.
+        policy: The channel's rules. `allowed_users` limits who may use the bot. Other people may use it only if the
+            configuration explicitly says `open`.
         is_approved: Whether the pairing was approved: the sender's in a private chat, the group's in a group.
         is_known_reply: Whether it replies to a message of one of the bot's conversations.
     """
@@ -39,7 +39,7 @@ def decide_access(
 
 
 def effective_dm_policy(policy: ChannelPolicy) -> DmPolicy:
-    """Return the rule for private chats: the configured one, or else `allowlist` if users are listed.
+    """Return the rule for private chats: the configured one, else `allowlist` if users are listed.
 
     >>> effective_dm_policy(ChannelPolicy(allowed_users=["7"]))
     'allowlist'
@@ -81,7 +81,7 @@ def pairing_id(message: InboundMessage) -> str:
 
 
 def first_message(key: ConversationKey, sender: Sender, *, is_private: bool) -> InboundMessage:
-    """Return a sample message of a person, to check it against the policy."""
+    """Return a sample message from a person, to check against the policy."""
     return InboundMessage(
         event_id="",
         message_id="",

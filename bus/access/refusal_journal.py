@@ -1,4 +1,4 @@
-"""RefusalJournal: stores messages that were not accepted, in batches beside the pipeline."""
+"""RefusalJournal: stores messages that were not accepted, in batches, without delaying the pipeline."""
 
 import logging
 from collections import deque
@@ -14,32 +14,32 @@ from bus.platform import Clock, Disposition
 from store.refused_messages import RefusedMessages, RefusedRow
 
 MAX_BUFFERED = 5000
-"""Messages that wait to be stored. Beyond it, the oldest are dropped: the pipeline never waits for this."""
+"""Maximum number of messages that wait to be stored. The oldest are dropped, because the pipeline never waits."""
 
 EVERY_S = 1.0
 """How long to collect messages for one transaction, seconds."""
 
 MAX_RECENT = 1000
-"""Messages that are known to be noted already: Slack reports a mention in two events."""
+"""Number of recorded messages to remember, because Slack reports a mention in two events."""
 
 MAX_FILES = 10
-"""Files of a message that are kept, as references to the platform."""
+"""Maximum number of files to keep per message, as references to the platform."""
 
 NOT_REFUSED = frozenset(
     {Disposition.ACCEPTED, Disposition.DUPLICATE, Disposition.DECLINED, Disposition.UNCHANGED}
 )
-"""Dispositions of messages that were accepted, or are no new messages."""
+"""Dispositions of messages that were accepted, or that are not new messages."""
 
 NOT_FOR_THE_BOT = frozenset({Disposition.NOT_ADDRESSED, Disposition.FROM_BOT})
-"""Reasons whose messages people wrote to each other. Their texts are not kept."""
+"""Reasons for messages that people wrote to each other. The texts of these are not kept."""
 
 log = logging.getLogger(__name__)
 
 
 class RefusalJournal:
-    """Keeps refused messages over restarts, so that administrators see why there was no answer.
+    """Keeps refused messages across restarts, so that administrators see why there was no answer.
 
-    `on_stored` is called after messages were stored.
+    `on_stored` is called after messages have been stored.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class RefusalJournal:
         self._has_waiting.set()
 
     async def run(self) -> None:
-        """Store what is noted, until canceled. Raises StoreError."""
+        """Store remembered messages until canceled. Raises StoreError."""
         while True:
             await self._has_waiting.wait()
             await anyio.sleep(EVERY_S)
             await self.flush()
 
     async def flush(self) -> None:
-        """Store what is noted now. Raises StoreError."""
+        """Store the remembered messages now. Raises StoreError."""
         async with self._flushing:
             rows = list(self._waiting)
             if rows:
@@ -101,7 +101,7 @@ class RefusalJournal:
 
 
 def _body(message: InboundMessage) -> str:
-    """Return what is needed to let its sender in or to answer it later. The row has the text."""
+    """Return the data needed to admit its sender or to answer it later. The row has the text."""
     kept = replace(
         message,
         text="",

@@ -1,4 +1,4 @@
-"""What would let in the sender of a refused message, and whether the message can be answered now. Pure."""
+"""What would admit the sender of a refused message, and whether the message can be answered now. Pure."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ ACCESS_REASONS = frozenset(
         Disposition.DISABLED,
     }
 )
-"""Dispositions about who may use the bot, and where."""
+"""Dispositions that concern who may use the bot, and where."""
 
 LIMIT_REASONS = frozenset({Disposition.RATE_LIMITED, Disposition.QUEUE_FULL})
-"""Dispositions of messages that came at the wrong time: too many, or too fast."""
+"""Dispositions of messages that came at a bad time: too many at once, or too fast."""
 
 MAX_TEXT_CHARS = 4000
 """Maximum length of the text of a refused message, characters. Messages with longer texts cannot be answered later."""
@@ -41,13 +41,13 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What would make the bot answer such a message.
+    """What would make the bot answer a refused message.
 
     Attributes:
-        kind: `person` or `chat` = approving them; `setting` = only another configuration; `admitted` = nothing, because
-            the bot answers them by now; `none` = there is nothing to answer.
+        kind: `person` or `chat` = approving it; `setting` = only a change of the configuration; `admitted` = nothing,
+            because the bot would answer now; `none` = there is nothing to answer.
         setting: The key of the configuration that decides; "" = none.
-        can_answer: Whether the message can be answered now, because its sender is admitted and it was kept.
+        can_answer: Whether the message can be answered now, because its sender is admitted and it has been kept.
     """
 
     kind: RemedyKind
@@ -62,7 +62,7 @@ Approved = Container[tuple[str, str, str]]
 def find_remedy(
     row: RefusedRow, policies: Mapping[str, ChannelPolicy], approved: Approved
 ) -> Remedy:
-    """Return what would make the bot answer a refused message, by the present policies and approvals."""
+    """Return what would make the bot answer a refused message, given the current policies and approvals."""
     message, policy = refused_message(row), policies.get(row.channel)
     if message is None:
         return _setting(row.reason, row)

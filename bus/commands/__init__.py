@@ -1,4 +1,4 @@
-"""The commands: their names, help texts and parsing. /help and the platforms' command lists are generated from here."""
+"""The commands: names, help texts and parsing. /help and the platforms' command lists are generated from here."""
 
 import re
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ COMMANDS = tuple(
     )
     for name in COMMAND_NAMES
 )
-"""The commands in the command lists of platforms."""
+"""The commands for the command lists of platforms."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789_"
 _COMMAND = re.compile(r"\s*/([a-zA-Z0-9_]+)(?:\s+(.*))?", re.DOTALL)

@@ -9,7 +9,7 @@ from bus.settings.sessions import InvalidSession, SessionResolver
 
 
 class Choices:
-    """What can be chosen: the commands /model and /agent, and the API. None = the gateway does not answer."""
+    """Choices for the commands /model and /agent, and for the API. None = the gateway does not answer."""
 
     def __init__(self, bus: BusContext, gateway: GatewayCommands) -> None:
         self._settings = bus.settings

@@ -1,4 +1,4 @@
-"""/new, /status, /stop and /bootstrap: commands about the conversation they are sent in."""
+"""/new, /status, /stop and /bootstrap: commands about the conversation in which they are sent."""
 
 import anyio
 
@@ -14,7 +14,7 @@ It takes that long only if the agent's server does not respond.
 
 
 class ConversationCommands:
-    """Commands about the conversation that they are sent in."""
+    """Commands about the conversation in which they are sent."""
 
     def __init__(self, bus: BusContext, conversations: Conversations) -> None:
         self._store = bus.stores.conversations

@@ -27,7 +27,7 @@ class ExportCommand:
         self._runs = bus.runs
 
     async def export(self, context: CommandContext) -> CommandDocument | str:
-        """Return the conversation. While a turn runs, it includes what exists so far."""
+        """Return the conversation. While a turn runs, this includes what it has written so far."""
         texts = context.texts
         found = await self._conversations.find(context.row.key)
         if found is None or found.thread_id is None:

@@ -1,4 +1,4 @@
-"""/models, /memory and /forget, and what other commands ask: they call the gateway's REST API."""
+"""/models, /memory and /forget, and requests of other commands to the gateway's REST API."""
 
 import logging
 import re
@@ -24,10 +24,10 @@ FORGET_WORD = "yes"
 """The argument that confirms /forget."""
 
 FACTS_PER_PAGE = 20
-"""Facts in one answer to /memory."""
+"""Number of facts in one answer to /memory."""
 
 MAX_FACT_CHARS = 300
-"""Longer facts are shown shortened."""
+"""Longer facts are shortened."""
 
 _NUMBER = re.compile(r"#?(\d{1,9})\.?")
 
@@ -72,7 +72,7 @@ class GatewayCommands:
     async def forget(self, context: CommandContext) -> str:
         """Delete one fact by its number, or, if the command confirms it, the memory of the person or group.
 
-        In a group, a person deletes their own facts, and only an administrator all of it.
+        In a group, people can delete their own facts. Only an administrator can delete the whole memory.
         """
         texts, whose = context.texts, _whose(context)
         number = _number(context.argument)
@@ -90,7 +90,7 @@ class GatewayCommands:
         return texts.forget_ask.format(count=len(facts), whose=whose, word=FORGET_WORD)
 
     async def _forget_fact(self, context: CommandContext, number: int) -> str:
-        """Delete the fact with a number. Numbers are never given again, so an old list deletes no other fact."""
+        """Delete the fact with a number. Numbers are never reused, so an old list cannot delete the wrong fact."""
         texts, inbound = context.texts, context.inbound
         facts = await self._facts(context)
         if facts is None:
@@ -131,7 +131,7 @@ class GatewayCommands:
     async def usage(
         self, *, since: str, person: str = "", room: str = ""
     ) -> list[dict[str, Any]] | None:
-        """Return the usage of a person or room, one entry for each day and kind of call; None if the request failed."""
+        """Return the usage of a person or room, one entry per day and kind of call; None if the request failed."""
         whose = {"person": person} if person else {"room": room}
         document = await self._request(
             "GET", "usage", {"by": ["day", "kind"], "since": since, **whose}
@@ -177,7 +177,7 @@ def _whose(context: CommandContext) -> str:
 
 
 def _number(argument: str) -> int:
-    """Return the number that an argument is; 0 = it is something else.
+    """Return an argument as a number; 0 = it is not a number.
 
     >>> [_number(text) for text in ("3", " #12. ", "yes", "3 apples", "")]
     [3, 12, 0, 0, 0]
@@ -187,7 +187,7 @@ def _number(argument: str) -> int:
 
 
 def _fact_line(fact: Mapping[str, Any], texts: Messages, *, names_speaker: bool) -> str:
-    # Not a numbered list of Markdown: platforms would number it again.
+    # Do not use a numbered Markdown list: platforms would renumber it.
     date = str(fact.get("createdAt") or "")[:10]
     who = str(fact.get("speaker") or fact.get("speakerId") or "") if names_speaker else ""
     if fact.get("source") == "manual":

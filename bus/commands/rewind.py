@@ -25,8 +25,8 @@ TIMEOUT_S = 30.0
 class RewindCommands:
     """Commands about the last message and its answer.
 
-    The command stores the message in its own row before it changes anything. So a resumed command never removes another
-    message.
+    The command stores the message in its own row before it changes anything, so a resumed command never removes a
+    different message.
     """
 
     def __init__(self, bus: BusContext, conversations: Conversations) -> None:

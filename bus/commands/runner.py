@@ -24,7 +24,7 @@ from bus.schedules.scheduler import Scheduler
 from store.inbox import InboxRow
 
 NEED_AGENT = frozenset({"bootstrap", "new", "retry", "undo"})
-"""Commands that start turns or change the thread. They are refused while a person has taken over."""
+"""Commands that start turns or change the thread. They are refused while a person has taken over the conversation."""
 
 
 class CommandRunner:
@@ -44,7 +44,7 @@ class CommandRunner:
     ) -> None:
         """Run the command of an inbox row and finish the row. Raises StoreError.
 
-        `command`: None if only the version that stored the row knew it.
+        `command`: None if this version does not know the command.
         """
         target = inbound.reply_target
         answer: str | CommandReply | CommandDocument | None
@@ -62,7 +62,7 @@ class CommandRunner:
             await self._answer(row, inbound, answer)
 
     async def fail(self, row: InboxRow, inbound: InboundMessage) -> None:
-        """Finish the row of a command that could not be run, and tell the person. Raises StoreError."""
+        """Finish the row of a command that could not be run, and notify the person. Raises StoreError."""
         await self._answer(row, inbound, inbound.reply_target.texts.command_failed, dead=True)
 
     async def _answer(

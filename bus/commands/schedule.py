@@ -53,7 +53,7 @@ class ScheduleCommand:
 
 
 def parse_argument(argument: str, *, count: int) -> tuple[Action | None, int | None]:
-    """Return what to do with which schedule; (None, None) = list all. The number may be left out if there is one.
+    """Return the action and the schedule's number; (None, None) = list all. A single schedule needs no number.
 
     >>> [parse_argument(text, count=1) for text in ("", "2", "pause #3", "delete")]
     [(None, None), (None, 2), ('pause', 3), ('delete', 1)]

@@ -88,7 +88,7 @@ class SelectionCommands:
         )
 
     async def _default(self, context: CommandContext, kind: _Kind, word: str) -> str:
-        """Return the word for the default, with its name: of the model, or of the default agent or graph."""
+        """Return the word for the default, with the name of the default model, agent or graph."""
         if kind is _AGENT:
             name = self._choices.default_agent(context.inbound)
         else:

@@ -1,4 +1,4 @@
-"""/why: tells which schedules and hooks sent messages, and administrators why messages were not answered."""
+"""/why: shows which schedules and hooks sent messages, and shows administrators why messages were not answered."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ class _Unanswered:
 
 
 class WhyCommand:
-    """Explains messages from their rows; of recordings, it asks all nodes."""
+    """Explains messages from their rows. For recordings, it asks all nodes."""
 
     def __init__(self, bus: BusContext) -> None:
         self._policies = bus.policies
@@ -43,9 +43,9 @@ class WhyCommand:
         bus.calls.serve(RECORDINGS, self._recordings_here)
 
     async def why(self, context: CommandContext) -> str:
-        """List what schedules and hooks sent to this chat.
+        """List the messages that schedules and hooks sent to this chat.
 
-        For administrators, also list its latest messages without an answer, and count those of the channel.
+        For administrators, also list the chat's latest messages without an answer, and count those of the channel.
         """
         texts = context.texts
         caused = await self._caused(context.row.key, texts)
@@ -54,7 +54,7 @@ class WhyCommand:
         policy = self._policies.get(channel)
         if policy is None or not is_admin(context.inbound.sender, policy):
             return "\n".join(caused) or texts.why_admins_only
-        await self._stats.store_refusals()  # Those of another node are stored within a second.
+        await self._stats.store_refusals()  # Another node stores its messages within a second.
         here = [_line(message, texts) for message in await self._list(context.row.key)]
         speech = await self._speech(context.row.key, texts)
         reasons = await self._count(channel)
@@ -84,7 +84,7 @@ class WhyCommand:
         return lines
 
     async def _speech(self, key: ConversationKey, texts: Messages) -> list[str]:
-        """Return a line for each of all nodes' latest recordings in a chat, newest first."""
+        """Return a line for each of the latest recordings in a chat, from all nodes, newest first."""
         body = json.dumps([key.channel, key.workspace, key.chat])
         others = await self._calls.call_others(RECORDINGS, body, within_s=ASK_S)
         found = [
