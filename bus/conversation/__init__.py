@@ -1,1 +1,1 @@
-"""Conversations and their turns: one queue each, in order."""
+"""Conversations and their turns: each conversation has one queue and answers in order."""

@@ -19,7 +19,7 @@ START_S = 2.0
 """How long to wait for the ID of a run that is being started when its turn is canceled, seconds."""
 
 QUIET_S = 0.5
-"""How long to wait for further edits of a message before running it again, seconds: people often correct twice."""
+"""How long to wait for further edits of a message before running it again, seconds. People often correct twice."""
 
 
 class CancelReason(StrEnum):
@@ -42,7 +42,7 @@ class QueuedMessage:
     """A message that is queued or being answered.
 
     Attributes:
-        text: The person's own words, or the words that a command repeats.
+        text: The person's own words, or the message that a command repeats.
         bootstrap: Whether the turn lets the agent set itself up (/bootstrap).
         failure_text: If not "", no run starts, and the turn fails with this text.
     """
@@ -67,7 +67,7 @@ class Control:
 
     Attributes:
         reason: Why the turn is canceled; None = it is not canceled.
-        by_operator: Whether an operator stopped it, whom its chat does not know of.
+        by_operator: Whether an operator stopped it. The people in its chat do not know about that.
         stopped_seq: A stop includes injected messages up to this sequence number.
         steered: Messages to inject into the run, in order.
         injected: Messages that were or are being injected, by row ID, each in its latest version. The queue reads them
@@ -96,7 +96,7 @@ class Control:
     def cancel(self, reason: CancelReason = CancelReason.STOPPED) -> None:
         """Cancel the turn.
 
-        May be called at any time, also twice. The first reason counts, but every other reason replaces EDITED.
+        May be called at any time, and more than once. The first reason counts, but any other reason replaces EDITED.
         """
         if self.is_closed:
             return
@@ -104,7 +104,7 @@ class Control:
             self.reason = reason
         self._wake()
         if self._scope is not None:
-            # Without its ID, a run that is being started could not be canceled.
+            # A run that is being started cannot be canceled before its ID is known.
             patience_s = START_S if self._is_starting else 0.0
             self._scope.deadline = min(self._scope.deadline, anyio.current_time() + patience_s)
 
@@ -134,7 +134,7 @@ class Control:
         self._wake()
 
     def withdraw(self, row_id: int) -> None:
-        """Do not inject a message, unless it was injected already."""
+        """Do not inject a message, unless it has been injected already."""
         self.steered = deque(one for one in self.steered if one.row.id != row_id)
 
     def leave_thread(self) -> None:
@@ -146,11 +146,11 @@ class Control:
         self.is_handed_over = True
 
     def has_injected(self, row_id: int) -> bool:
-        """Return whether a message was injected or waits to be injected."""
+        """Return whether a message has been injected or waits to be injected."""
         return row_id in self.injected or any(one.row.id == row_id for one in self.steered)
 
     def newest(self, message: QueuedMessage) -> QueuedMessage:
-        """Return the version of a message that waits to be injected or run again; without one, the given version."""
+        """Return the version of a message that waits to be injected or run again, or else the given version."""
         waiting = [*self.steered, *([self._edited] if self._edited else [])]
         return next((one for one in waiting if one.row.id == message.row.id), message)
 
@@ -163,19 +163,19 @@ class Control:
         return self.is_closed
 
     def close_answered(self) -> None:
-        """Close the turn with its answer: the newer message or edit came too late."""
+        """Close the turn with its answer, because the newer message or edit came too late."""
         if self.reason in (CancelReason.INTERRUPTED, CancelReason.EDITED):
             self.reason = None
         self.is_closed = True
 
     def close_canceled(self) -> None:
-        """Close the turn with its present reason."""
+        """Close the turn with its current reason."""
         self.is_closed = True
 
     async def until_cut(self, work: Callable[[], Awaitable[T]]) -> T | None:
         """Await `work`, the only part of a turn that a cancellation interrupts.
 
-        None = it was interrupted, or did not begin.
+        Return None if it was interrupted or did not begin.
         """
         if self.reason is not None:
             return None
@@ -205,7 +205,7 @@ class Control:
     def inject_again(self) -> None:
         """Inject messages again that were removed from the thread with the run, each in its newest version.
 
-        Edits of the turn's own message are not injected, because the new run begins with its present text.
+        Edits of the turn's own message are not injected, because the new run begins with its current text.
         """
         again = {one.row.id: one for one in (*self.injected.values(), *self.steered)}
         again.pop(self._row.id, None)

@@ -1,4 +1,4 @@
-"""Conversations: each one answers its messages one by one, in order, independently of the others.
+"""Conversations: each answers its messages one by one, in order, independently of other conversations.
 
 A conversation has a queue and a task while messages wait or run. `/new` replaces the queue: the old one finishes its
 messages in the old thread, and new messages get a new queue and thread. Stops, edits and deletions find their turn
@@ -96,7 +96,7 @@ class Conversations:
         self._enqueue(self._former[former], message)
 
     def give_up(self, row: InboxRow, target: ReplyTarget) -> None:
-        """Queue a message that cannot be decoded. Its turn fails and says so at `target`."""
+        """Queue a message that cannot be decoded. Its turn fails with a reply to `target`."""
         inbound = InboundMessage(
             event_id=row.event_id,
             message_id="",
@@ -113,8 +113,8 @@ class Conversations:
     def stop(self, row: InboxRow, inbound: InboundMessage) -> list[Turn]:
         """Cancel the running turns in the conversation of a command and return them.
 
-        In a group, a command outside of every conversation (a slash command, or a message that starts a topic) cancels
-        the turns of its sender in the chat. In a topic or thread, a command cancels only turns there.
+        In a group, a command outside any conversation (a slash command, or a message that starts a topic) cancels its
+        sender's turns in the chat. In a topic or thread, a command cancels only turns there.
         """
         running = [queue.turn for queue in self._active if queue.turn is not None]
         here = [turn for turn in running if turn.row.key == row.key]
@@ -136,7 +136,7 @@ class Conversations:
             queue.edit(replace(message, inbound=inbound, text=inbound.text), steers=steers)
 
     def takes_parts(self, row_id: int) -> bool:
-        """Return whether further parts can join a message: it waits, or people have seen no words of its answer."""
+        """Return whether further parts can join a message that waits, or whose answer people have seen no words of."""
         found = self._find(row_id)
         if found is None:
             return False
@@ -156,7 +156,7 @@ class Conversations:
     async def stop_message(self, row_id: int, *, by_operator: bool = False) -> bool:
         """Cancel the running or waiting turn of a message. Return whether there was one. Raises StoreError.
 
-        `by_operator`: its chat is told, because nobody there asked for it.
+        `by_operator`: notify the chat, because no one there requested the stop.
         """
         found = self._find(row_id)
         if found is None:
@@ -182,8 +182,8 @@ class Conversations:
     def leave_to_people(self, taken: Mapping[ConversationKey, float]) -> None:
         """Cancel the running turns of conversations that people have taken over.
 
-        `taken`: since when, Unix seconds. Messages that were accepted later are left alone: the conversation was handed
-        back meanwhile.
+        `taken`: the time of each takeover, Unix seconds. Messages that were accepted later are left alone, because the
+        conversation was handed back before that.
         """
         for queue in self._active:
             turn = queue.turn
@@ -292,7 +292,7 @@ class Conversations:
     def _exchange(
         self, row: InboxRow, fresh: str, first: QueuedMessage | None
     ) -> tuple[ConversationQueue | None, ConversationQueue]:
-        """Replace the present queue with a new one. Move the messages after `row` there."""
+        """Replace the current queue with a new one, and move the messages after `row` there."""
         former = self._present.pop(row.key, None)
         present = self._present[row.key] = ConversationQueue(row.key, fresh)
         present.first_seq, present.is_kept = row.seq, True
@@ -312,7 +312,7 @@ class Conversations:
         found = await self._conversations.find(row.key)
         old = found.thread_id if found is not None else None
         while True:
-            # Without an old thread, the waiting messages get a thread of their own.
+            # If there is no old thread, the waiting messages get a separate new thread.
             theirs = old or str(uuid.uuid4())
             await self._inbox.assign_thread(row.id, thread_id=theirs)
             bound = await self._conversations.bind_thread(row.key, fresh, instead_of=old)
@@ -327,7 +327,7 @@ class Conversations:
             self._active.add(queue)
             self._tasks.start_soon(self._work, queue)
         elif queue.turn is None or message.inbound.origin:
-            return  # A message that no person sent waits for its turn.
+            return  # A message that no person sent is not injected. It waits for its own turn.
         elif self._sessions.busy_mode(message.inbound) == "interrupt":
             queue.turn.control.cancel(CancelReason.INTERRUPTED)
         elif not queue.turn.message.inbound.origin:
@@ -415,7 +415,7 @@ class Conversations:
             del self._former[queue.key, queue.thread_id or ""]
 
     def _forget_idle(self, key: ConversationKey) -> None:
-        """Forget a conversation's present queue unless it is kept, or it or the former one is active."""
+        """Forget a conversation's current queue unless it is kept, or it or the former one is active."""
         present = self._present.get(key)
         if present is None or present.is_kept or {present, present.former} & self._active:
             return

@@ -13,7 +13,7 @@ from bus.runs.stream import RunFailed
 log = logging.getLogger(__name__)
 
 AGENT_NOT_FOUND, AGENT_INVALID = "AgentNotFound", "AgentInvalid"
-"""Errors about the chosen agent. The text of the second one says, in English, what is wrong."""
+"""Errors about the chosen agent. The text of the second error says in English what is wrong."""
 
 MAX_ERROR_CHARS = 300
 """Maximum number of characters to show of an invalid agent's error."""
@@ -24,10 +24,10 @@ FINAL_ERRORS = frozenset(
         *(AGENT_NOT_FOUND, AGENT_INVALID),
     }
 )
-"""Errors of runs that a retry would repeat."""
+"""Errors of runs that would occur again on a retry."""
 
 FINAL_REASONS = frozenset({"auth", "quota", "context", "request"})
-"""Reasons, named by the agent itself, that a retry would repeat."""
+"""Reasons, given by the agent itself, that would occur again on a retry."""
 
 
 def canceled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
@@ -44,7 +44,7 @@ def canceled_reply(turn: TurnRecord, seen: LiveMessages) -> Reply | None:
 
 
 def operator_stop_reply(turn: TurnRecord) -> Reply:
-    """Return the answer of a turn whose run a client of the API canceled."""
+    """Return the answer of a turn whose run an API client canceled."""
     return _stopped_reply(turn.attempt.fold.text, turn.texts.stopped_by_operator)
 
 
@@ -85,7 +85,7 @@ def run_error_message(error: RunError, texts: Messages) -> str:
 
 
 def failed_reply(turn: TurnRecord, failure: RunFailed) -> Reply:
-    """Return the answer of a turn whose run failed, with what was read of it; log why."""
+    """Return the answer of a turn whose run failed, including the text read so far; log the cause."""
     attempt = turn.attempt
     reason = f"{failure.error}: {failure.message}".removesuffix(": ")
     log.error("run %s failed: %.300s", attempt.run_id, reason)

@@ -31,8 +31,9 @@ class OpenQuestion:
     def may_be_answered_by(self, message: InboundMessage) -> bool:
         """Return whether a message is meant as an answer, whether or not its sender may decide.
 
-        In a group, only a message to the bot can approve: an "ok" may be meant for other people. Other questions are
-        also answered by the next words of the person who is asked. An event of another system answers nothing.
+        In a group, only a message to the bot can approve, because an "ok" may be meant for other people. Other
+        questions can also be answered by the next message of the person who was asked. An event of another system is
+        never an answer.
         """
         if message.origin:
             return False
@@ -61,9 +62,9 @@ class OpenQuestions:
         return encode_question(question)
 
     async def open_before(self, row: InboxRow, text: str | None) -> OpenQuestion | None:
-        """Return the interrupt that the thread of a beginning turn waits for; None = the thread waits for none.
+        """Return the interrupt that the thread of a new turn waits for; None = the thread waits for none.
 
-        Removes the buttons of a question that the row answers or passes over. Raises StoreError.
+        Removes the buttons of a question that the row answers or ignores. Raises StoreError.
 
         Args:
             row: The row of the turn.
@@ -82,7 +83,7 @@ class OpenQuestions:
                 return OpenQuestion(row=before, question=question, asked=asked)
         between = await self._history.list_after(before, limit=1)
         if question.options and between and between[0].seq < row.seq:
-            return None  # That message's turn has removed the buttons.
+            return None  # The turn of that message has already removed the buttons.
         is_same = before.thread_id == row.thread_id
         chosen = chosen_index(question, text) if is_same and text is not None else None
         mark = "" if chosen is None else f"✓ {question.options[chosen]}"
@@ -96,7 +97,7 @@ class OpenQuestions:
         self.pending.expect(question.asked, question.row.key)
 
     async def mark_answered(self, row: InboxRow) -> None:
-        """Record that the question of a row's turn was answered or is gone. Raises StoreError."""
+        """Record that the question of a row's turn has been answered or is obsolete. Raises StoreError."""
         await self._history.clear_question(row)
 
     async def has_button(self, row: InboxRow, token: str) -> bool:

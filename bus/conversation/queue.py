@@ -15,7 +15,7 @@ class ConversationQueue:
     """The running turn and the waiting messages of one thread of a conversation.
 
     Attributes:
-        thread_id: The thread of all its turns; None = the conversation's present thread.
+        thread_id: The thread of all its turns; None = the conversation's current thread.
         turn: The running turn; None = none.
         released: Not set while a command changes the thread, so that no turn begins.
         first_seq: The sequence number at which its thread begins.
@@ -118,7 +118,7 @@ class ConversationQueue:
 
 
 def _row_after(turn: Turn, message: QueuedMessage) -> InboxRow:
-    """Return the row, as stored, of a message that was or should have been injected into a turn that has ended."""
+    """Return the stored row of a message that was or should have been injected into a turn that has ended."""
     row = turn.control.injected.get(message.row.id, message).row
     is_released = (
         turn.outcome.released_run_id is not None and row.run_id == turn.outcome.released_run_id

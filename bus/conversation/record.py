@@ -1,4 +1,4 @@
-"""TurnRecord: the data of a turn, which its steps read: its message, row, attempts and outcome."""
+"""TurnRecord: the data of a turn that its steps read: message, row, attempts and outcome."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ class TurnStage(StrEnum):
     DELIVERING = "delivering"
     """The answer is decided and is being stored."""
     WAITING_FOR_APPROVAL = "waiting_for_approval"
-    """It ended with a request for approval, whose answer is another turn."""
+    """It ended with a request for approval. The answer to that is another turn."""
     DONE = "done"
     """It is finished, with or without an answer."""
     FAILED = "failed"
-    """It failed, and a message says so."""
+    """It failed, and a message reports the failure."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,16 +40,17 @@ class Attempt:
 
     Attributes:
         message_id: ID of this version in the thread.
-        is_again: Whether an earlier process or version may have left messages in the thread.
+        is_again: Whether an earlier process, or an earlier version of the message, may have left messages in the
+        thread.
         thread_exists: Whether the server has the thread. Reset if the server reports that it does not.
-        is_asked: Whether the server may have received the run. Then a canceled turn also cancels the run and closes
-            its question.
+        is_asked: Whether the server may have received the run. In that case, a canceled turn also cancels the run and
+            closes its question.
         is_over: Whether the run has ended.
         run_id: The run; "" = not known yet.
-        seen: Position of the last event that was read, from which a broken stream continues; "" = the start.
+        seen: Position of the last event read, from which a broken stream continues; "" = the start.
         uploads: Its uploaded files; None = not uploaded yet.
         question: The question that the message may answer.
-        resume: The answer to it.
+        resume: The answer to this question.
         fold: The events of the run so far.
         reply: The answer; None = not yet, or there is nothing to say.
     """
@@ -116,14 +117,14 @@ class TurnRecord:
 
     Args:
         session: The merged session of the sender; None = it is invalid, and `failure_text` says why.
-        thread_id: The thread to use; None = the conversation's present thread.
+        thread_id: The thread to use; None = the conversation's current thread.
         is_admin: Whether the sender may approve and deny for others.
 
     Attributes:
         message: The message in its latest version.
         row: Its inbox row, as last read or written.
         control: Interventions of other tasks.
-        attempt: The present attempt.
+        attempt: The current attempt.
         outcome: Read by the queue after `run`: messages that the run took must not run again.
         live: What people see while the turn runs; None = nothing.
     """
@@ -177,6 +178,6 @@ class TurnRecord:
 
     @property
     def takes_parts(self) -> bool:
-        """Whether further parts can join its message: people have seen no words of its answer."""
+        """Whether further parts can join its message, because people have seen no words of its answer."""
         is_open = not self.control.is_closed and self.control.reason in (None, CancelReason.EDITED)
         return is_open and not (self.live is not None and self.live.shows_answer)

@@ -51,7 +51,7 @@ class RunSlots:
                 self._forget(channel, person, granted)
 
     def _release(self) -> None:
-        """Give the slot to the next person. Their channel, and they within it, move to the end of the line."""
+        """Give the slot to the next person. Move their channel, and them within it, to the end of the line."""
         if not self._waiting:
             self._free += 1
             return

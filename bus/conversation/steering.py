@@ -38,7 +38,7 @@ class Injection:
     """A message whose row names the run to inject it into.
 
     Attributes:
-        payload: The message to send; None = an earlier process sent it, and it arrived.
+        payload: The message to send; None = an earlier process has sent it, and it has arrived.
     """
 
     message: QueuedMessage
@@ -68,7 +68,7 @@ class Steering:
         self._unsupported = BoundedDict[str, None](MAX_UNSUPPORTED_THREADS)
 
     async def note(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
-        """Store the run in the row of the message to inject. None = the message does not wait anymore.
+        """Store the run in the row of the message to inject. Return None if the message no longer waits.
 
         Raises:
             SteeringUnsupported: The server cannot inject messages into this thread.
@@ -105,7 +105,7 @@ class Steering:
         """Send a message to the run until the run accepts it.
 
         Raises:
-            SteeringUnsupported: The server cannot inject messages into this thread. It is not asked again.
+            SteeringUnsupported: The server cannot inject messages into this thread. This is remembered.
         """
         attempt = turn.attempt
         for tries in count(1):
@@ -154,9 +154,9 @@ class Steering:
         return replace(outcome, taken=tuple(taken), outdated=tuple(outdated), late=late)
 
     async def find_taken(self, turn: TurnRecord) -> Outcome | None:
-        """Return the outcome if another turn's run took the message before a restart; None = it did not.
+        """Return the outcome if another turn's run took the message before a restart, else None.
 
-        Waits while the server is unreachable, because the message might be answered twice otherwise. A stop or a
+        Waits while the server is unreachable, because the message might otherwise be answered twice. A stop or a
         deletion ends the wait.
         """
         for tries in count(1):

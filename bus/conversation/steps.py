@@ -1,8 +1,8 @@
 """The steps of a turn: each one calls a store or the agent's server, or evaluates the result.
 
 A step reads the turn and returns its result. Only `bus.conversation.turn` changes the turn. Each step may be repeated.
-Steps repeat calls of the journal until it works. They raise errors of the agent's server as `RunError`, and the turn
-decides what follows.
+Steps repeat journal calls until the journal works. They raise errors of the agent's server as `RunError`, and the turn
+decides what to do next.
 """
 
 import logging
@@ -76,10 +76,10 @@ REMOVE_DEADLINE_S = 5.0
 """Time limit for removing a deleted message from its thread, seconds."""
 
 MAX_EARLIER_RUNS = 3
-"""Maximum number of earlier versions of an edited message whose runs are looked for and canceled."""
+"""Maximum number of earlier versions of an edited message for which to find and cancel runs."""
 
 MAX_PROBLEM_CHARS = 1000
-"""Longest reason of a failure that is stored, characters."""
+"""Maximum length of a stored reason for a failure, characters."""
 
 FAILED_STATUSES = ("error", "timeout")
 """Statuses of failed runs."""
@@ -97,8 +97,8 @@ class QuestionMatch:
     """Whether and how a message answers the question that its thread waits for.
 
     Attributes:
-        question: The question; None = the thread does not wait for it anymore.
-        resume: The answer to it; None = the message starts a run.
+        question: The question; None = the thread no longer waits for an answer.
+        resume: The answer to the question; None = the message starts a run.
         refusal: Set if the sender may not decide, or pressed a button that is no longer active; None = the run starts
             or resumes.
     """
@@ -114,7 +114,7 @@ class TurnSteps:
     Args:
         slots: Limit the number of active runs.
         max_chars: Maximum length of an answer that is sent as messages, characters. A longer one is sent as a file.
-        patience_s: How long to wait for an unreachable server, seconds. Unlimited while our database fails.
+        patience_s: How long to wait for an unreachable server, seconds. There is no limit while our database fails.
     """
 
     def __init__(
@@ -154,7 +154,8 @@ class TurnSteps:
     async def begin(self, turn: TurnRecord) -> InboxRow | None:
         """Bind the conversation's thread and commit the start of the turn.
 
-        Does nothing if the row's acceptance did both. Returns the row with its `start`; None = the row is finished.
+        Does nothing if accepting the row already did both. Returns the row with its `start`; None = the row is
+        finished.
         """
         row = turn.row if turn.row.start is not None else await self._record_start(turn)
         if row is None or row.start is None:
@@ -165,7 +166,7 @@ class TurnSteps:
         return replace(row, follows_question=row.start.follows_question)
 
     async def open_question(self, turn: TurnRecord) -> OpenQuestion | None:
-        """Look up the question that the message may answer. Removes the buttons of a question that it passes over."""
+        """Look up the question that the message may answer. Removes the buttons of a question that it ignores."""
         message = turn.message
         is_repeated = message.inbound.rewind_point is not None
         return await self._questions.open_before(turn.row, None if is_repeated else message.text)
@@ -173,13 +174,13 @@ class TurnSteps:
     def is_for_bot(self, turn: TurnRecord) -> bool:
         """Return whether to show people that the bot works on the message.
 
-        Messages of people to each other get no indicator, and usually no answer.
+        Messages that people write to each other get no indicator, and usually no answer.
         """
         question = turn.attempt.question
         return question is None or question.may_be_answered_by(turn.message.inbound)
 
     def show_working(self, turn: TurnRecord) -> AbstractAsyncContextManager[LiveReply]:
-        """Show inside the block that the turn runs, and what its run writes."""
+        """Inside the block, show that the turn runs and what its run writes."""
         return show_live_reply(self._delivery, turn.row, turn.message.inbound, now=self._now)
 
     async def upload(self, turn: TurnRecord) -> AttachmentUploadResult:
@@ -204,7 +205,7 @@ class TurnSteps:
 
     @property
     def is_outage(self) -> bool:
-        """Whether our database fails."""
+        """Whether our database is failing."""
         return bool(self._inbox.outage)
 
     async def prepare_thread(self, turn: TurnRecord) -> str:
@@ -296,7 +297,7 @@ class TurnSteps:
         return self._runs.events(attempt.thread_id, attempt.run_id, attempt.seen)
 
     async def note_injection(self, turn: TurnRecord, message: QueuedMessage) -> Injection | None:
-        """Store in a message's row that it is injected into the run. None = the message does not wait anymore.
+        """Store in a message's row that it is injected into the run. Return None if the message no longer waits.
 
         Raises SteeringUnsupported.
         """
@@ -319,7 +320,7 @@ class TurnSteps:
             await show_working()
 
     async def conclude(self, turn: TurnRecord) -> Reply:
-        """Return the answer after the last event. If the stream broke off, ask for the run's status.
+        """Return the answer after the last event. If the stream broke off, request the run's status.
 
         Raises:
             RunMoves: Another node continues the run.
@@ -336,17 +337,17 @@ class TurnSteps:
         if status == "interrupted" and turn.control.is_handed_over:
             raise RunMoves
         if status == "interrupted" and not await self._waits_for_answer(turn):
-            return operator_stop_reply(turn)  # A client of the API canceled it.
+            return operator_stop_reply(turn)  # An API client canceled it.
         reply, messages = fold.reply(turn.texts), turn_messages(fold.values, attempt.message_id)
         if not messages or messages[-1].get("tool_calls") or reply.silent:
-            # The stream contained no states, or not the interrupts that its tool calls wait for. People would see
-            # nothing of a silent answer, so a state that the stream left out must not be its reason.
+            # The stream contained no states, or it lacked the interrupts that its tool calls wait for. A silent answer
+            # shows people nothing, so make sure that it does not come from a state that the stream left out.
             fold.set_state(await self._runs.get_state(attempt.thread_id))
             reply = fold.reply(turn.texts)
         return reply
 
     async def _waits_for_answer(self, turn: TurnRecord) -> bool:
-        """Return whether an interrupted run asks something, which a stream that broke off may have left out."""
+        """Return whether an interrupted run asks a question that a broken stream may have left out."""
         attempt = turn.attempt
         if not attempt.fold.ended:
             attempt.fold.set_state(await self._runs.get_state(attempt.thread_id))
@@ -361,7 +362,7 @@ class TurnSteps:
     # ---- its end ------------------------------------------------------------------------------
 
     async def cancel(self, turn: TurnRecord) -> None:
-        """Cancel the run at the server. Without its ID, find it by the message."""
+        """Cancel the run on the server. If its ID is unknown, find it by the message."""
         attempt = turn.attempt
         may_have_run = bool(attempt.run_id) or attempt.is_asked or turn.row.starts > 1
         if attempt.is_over or not may_have_run:
@@ -379,7 +380,7 @@ class TurnSteps:
     async def answer_despite_cancel(self, turn: TurnRecord) -> Reply | None:
         """Return the answer of a run that succeeded although it was canceled; None = it did not succeed.
 
-        A run that asks for an approval does not count as successful, because the newer message does not answer it.
+        A run that asks for approval does not count as successful, because the newer message does not answer it.
         """
         attempt = turn.attempt
         reply = attempt.reply
@@ -400,7 +401,7 @@ class TurnSteps:
         return reply
 
     async def remove_from_thread(self, turn: TurnRecord) -> None:
-        """Remove a deleted message and everything after it from its thread, if the server can."""
+        """Remove a deleted message and everything after it from its thread, if the server can do so."""
         thread_id, ids = turn.attempt.thread_id, turn.attempt.ids
         with anyio.move_on_after(REMOVE_DEADLINE_S):
             for tries in count(1):
@@ -415,10 +416,10 @@ class TurnSteps:
                     break
 
     async def close_question(self, turn: TurnRecord) -> None:
-        """Record that the question which the attempt answered is closed.
+        """Record that the question that the attempt answered is closed.
 
-        A canceled attempt closes it too, if the server may have received the answer. The thread shows its question
-        until the step has ended, and would take the next message for another answer.
+        A canceled attempt closes it too, if the server may have received the answer. The thread shows the question
+        until the step has ended, and until then it would take the next message for another answer.
         """
         attempt = turn.attempt
         may_have_run = attempt.is_asked or attempt.is_again
@@ -443,7 +444,7 @@ class TurnSteps:
         self._delivery.notify(turn.row.key)
 
     def notify(self, row: InboxRow) -> None:
-        """Have the stored messages of a row's conversation sent."""
+        """Announce that a row's conversation has stored messages to send."""
         self._delivery.notify(row.key)
 
     async def finish(self, turn: TurnRecord) -> bool:
@@ -486,7 +487,7 @@ class TurnSteps:
         return reply is not None and bool(reply.question.interrupts)
 
     async def fail(self, turn: TurnRecord) -> None:
-        """Mark the row as dead and enqueue a message that says so, in one transaction."""
+        """Mark the row as dead and enqueue a message about the failure, in one transaction."""
         row, text, taken = turn.row, turn.failure_text, turn.outcome.taken
         # A failure text says what must change before a retry. Without one, the reason is unknown, and a retry may help.
         reply = Reply(markdown=text or turn.texts.failed, failed=True, retry=not text)
@@ -514,7 +515,7 @@ class TurnSteps:
     # ---- parts of the steps --------------------------------------------------------------------------
 
     async def _prompt(self, turn: TurnRecord) -> str:
-        """Return the message's text, and what people saw and said since the agent's last run."""
+        """Return the message's text, and what people have seen and said since the agent's last run."""
         row, inbound = turn.row, turn.message.inbound
         person = inbound.sender.user_id if inbound.is_private else ""
         unread = await self._delivery.list_unread(row, person, limit=MAX_UNREAD)
@@ -543,7 +544,7 @@ class TurnSteps:
     async def _bind_thread(self, row: InboxRow) -> tuple[str, bool]:
         """Return the conversation's thread ID, and whether the thread is new.
 
-        Concurrent first messages get the same one.
+        Concurrent first messages get the same thread.
         """
         found = await self._conversations.find(row.key)
         if found is not None and found.thread_id:
@@ -578,7 +579,7 @@ class TurnSteps:
         return newest
 
     def _refusal(self, turn: TurnRecord, asked: OpenQuestion) -> Refusal | None:
-        """Return the refusal of a message that does not decide; None = it decides."""
+        """Return the refusal of a message that does not decide, or None if it decides."""
         inbound, asker = turn.message.inbound, asked.asked.sender
         may_be_answer = asked.may_be_answered_by(inbound)
         may_decide = inbound.sender.user_id == asker.user_id or turn.is_admin

@@ -1,6 +1,6 @@
 """A turn answers one message, from its inbox row to the outbox rows of the answer. Read `Turn.run` from top to bottom.
 
-The call below each COMMIT is one transaction. Everything between two of them may be repeated. After a restart:
+The call below each COMMIT is one transaction. Everything between two COMMITs may be repeated. After a restart:
 
     the row is                  stored at   the next process
     new                         intake      begins; ends without an answer if the message was stopped or deleted
@@ -10,7 +10,7 @@ The call below each COMMIT is one transaction. Everything between two of them ma
     done or dead                COMMIT 4    does nothing; the outbox sends the answer
 
 Other tasks only call methods of its `Control`. Everything else belongs to the task of `run`. Only this module assigns
-to a turn, its control and its attempts. The steps (`bus.conversation.steps`) repeat calls of the journal until it
+to a turn, its control and its attempts. The steps (`bus.conversation.steps`) repeat journal calls until the journal
 works. If the process ends, the task is canceled and the row stays as it is.
 """
 
@@ -35,18 +35,18 @@ log = logging.getLogger(__name__)
 MAX_STARTS = 20
 """Maximum number of starts of a turn. A turn that crashes the process would do so at each start.
 
-A turn that fails in any other way is not started again. A turn is unlikely to be killed from outside this often.
+A turn that fails in any other way is not started again. It is unlikely that a turn is killed from outside this often.
 """
 
 ENDLESS = 10
-"""A run is ended when its answer is this many times longer than `max_chars`."""
+"""End a run when its answer is this many times longer than `max_chars`."""
 
 
 class Turn(TurnRecord):
     """Answers one message.
 
     Args:
-        steps: What the turn does, step by step.
+        steps: The steps that the turn calls.
         session, thread_id, is_admin, failure_text: See `TurnRecord`.
     """
 
@@ -81,11 +81,11 @@ class Turn(TurnRecord):
             self.control.finished.set()
 
     async def _run(self) -> None:
-        if self.failure_text:  # No session, or a row that cannot be decoded.
+        if self.failure_text:  # There is no session, or the row cannot be decoded.
             return await self._fail()
         if await self._needs_no_answer():
             return await self._discard()
-        # COMMIT 1: Running, one more start, the thread bound.
+        # COMMIT 1: The row is running, with one more start and its thread.
         row = await self._do.begin(self)
         if row is None:
             return None  # The row is finished already, or a person has taken over.
@@ -98,7 +98,7 @@ class Turn(TurnRecord):
         async with AsyncExitStack() as shown:
             self.outcome = await self._answer(shown)
             self.control.close_canceled()
-        # What people have seen is final now. The answer of a canceled turn depends on it.
+        # What people have seen no longer changes. The answer of a canceled turn depends on it.
         return await self._finish()
 
     async def _needs_no_answer(self) -> bool:
@@ -116,8 +116,8 @@ class Turn(TurnRecord):
                 self.outcome = taken
                 control.close_answered()
                 return True
-        # An edited message is run with its present text. A turn that began before a restart may have left messages in
-        # the thread, so it is not discarded.
+        # An edited message is run with its current text. A turn that began before a restart may have left messages in
+        # the thread, so do not discard it.
         is_untouched = row.state == "new" or row.start is not None
         return is_untouched and control.reason in (CancelReason.STOPPED, CancelReason.DELETED)
 
@@ -158,7 +158,7 @@ class Turn(TurnRecord):
             return await do.find_outcome(self)
 
     async def _read(self) -> Outcome:
-        """Bring the message to the agent and read the answer. A cancellation may interrupt each await."""
+        """Send the message to the agent and read the answer. A cancellation may interrupt each await."""
         attempt, control = self.attempt, self.control
         if attempt.uploads is None:
             attempt.uploads = await self._do.upload(self)
@@ -174,7 +174,7 @@ class Turn(TurnRecord):
     async def _follow(self) -> Reply | None:
         """Start or follow the run and read it to its end.
 
-        After an error, continue from there while a retry may help.
+        After an error, continue from the last event read, as long as a retry may help.
         """
         do, attempt, patience = self._do, self.attempt, self._do.new_patience()
         while True:
@@ -205,10 +205,10 @@ class Turn(TurnRecord):
             if match.refusal is not None:
                 return match.refusal.reply
         attempt.is_asked = True
-        # There is one run per message, however often this is repeated. A message that it replaces is removed only
+        # There is one run per message, no matter how often this is repeated. A message that it replaces is removed only
         # before the first start.
         run_id = await control.starting(partial(do.start, self))
-        if run_id != attempt.run_id or not attempt.seen:  # Positions belong to one run.
+        if run_id != attempt.run_id or not attempt.seen:  # Positions are valid for one run only.
             attempt.run_id, attempt.seen, attempt.fold = run_id, "", do.new_fold(self)
         bind_run(run_id)
         # COMMIT 2: The row names the run.
@@ -219,7 +219,7 @@ class Turn(TurnRecord):
         return await do.conclude(self)
 
     async def _read_events(self) -> Reply | None:
-        """Read the run's events to their end, and inject further messages meanwhile. None = the events have ended."""
+        """Read the run's events to the end, and inject further messages meanwhile. None = the events have ended."""
         do, attempt = self._do, self.attempt
         async with (
             run_beside(self._inject),
@@ -250,11 +250,11 @@ class Turn(TurnRecord):
                 try:
                     # COMMIT 3: The injected message's row names the run.
                     injection = await do.note_injection(self, message)
-                    if injection is not None:  # None: the message does not wait anymore.
+                    if injection is not None:  # None: the message no longer waits.
                         control.injected[row_id] = injection.message
                         await do.inject(
                             self, injection
-                        )  # Repeated until the run accepts it or ends.
+                        )  # This repeats until the run accepts the message or ends.
                         if not is_own:
                             shown.start_soon(do.keep_indicator, injection.message)
                 except SteeringUnsupported:
@@ -269,25 +269,25 @@ class Turn(TurnRecord):
 
     async def _finish(self) -> None:
         self._enter(TurnStage.DELIVERING)
-        # COMMIT 4: Done, with the answer, its question, and the rows that the run took.
+        # COMMIT 4: The row is done. Stores the answer, its question, and the end of the rows that the run took.
         asks = await self._do.finish(self)
         await self._do.close_question(self)
         self._enter(TurnStage.WAITING_FOR_APPROVAL if asks else TurnStage.DONE)
 
     async def _discard(self) -> None:
-        """Finish the row without an answer, because it was stopped before it began or another turn answered it."""
-        # COMMIT 4: Done, without an answer.
+        """Finish the row without an answer, because it was stopped before it began, or another turn answered it."""
+        # COMMIT 4: The row is done, without an answer.
         await self._do.discard(self)
         self._enter(TurnStage.DONE)
 
     async def _fail(self) -> None:
         self.control.close_canceled()
-        # COMMIT 4: Dead, with the message that says so, and the rows that the run took.
+        # COMMIT 4: The row is dead. Stores the message about the failure, and the end of the rows that the run took.
         await self._do.fail(self)
         self._enter(TurnStage.FAILED)
 
     async def _fail_after_all(self) -> None:
-        """Tell the person. If that cannot be stored either, the row stays as it is and is resumed later."""
+        """Notify the person. If that cannot be stored either, the row stays as it is and is resumed later."""
         try:
             with unwrapped():
                 await self._fail()
