@@ -1,4 +1,4 @@
-"""The chats in which people wrote, as of the newest messages. Pure."""
+"""The chats in which people wrote, as described by their newest messages. Pure."""
 
 from collections.abc import Iterable
 

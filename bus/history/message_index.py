@@ -13,16 +13,16 @@ from store.message_words import MessageWords, UnindexedMessage, words_of
 from store.people import KnownPerson, person_statement
 
 BATCH = 200
-"""Messages of one transaction."""
+"""Maximum number of messages in one transaction."""
 
 EVERY_S = 1.0
-"""Pause between two looks, seconds."""
+"""Pause between two searches for new messages, seconds."""
 
 
 async def index_messages(words: MessageWords, on_indexed: Callable[[], None]) -> None:
     """Index messages until canceled. Raises StoreError.
 
-    `on_indexed` is called after each transaction: names of people and chats may have changed.
+    `on_indexed` is called after each transaction, because names of people and chats may have changed.
     """
     while True:
         missing = await words.list_missing(limit=BATCH)
@@ -45,9 +45,9 @@ async def _index(words: MessageWords, missing: Sequence[UnindexedMessage]) -> No
             received_at=one.received_at,
         )
         for one, message in decoded
-        if message is not None and message.origin_kind != HOOK  # Nobody in the chat sent it.
+        if message is not None and message.origin_kind != HOOK  # No one in the chat sent it.
     )
-    # Other nodes store chats as well: in the same order, so that they cannot block each other.
+    # Other nodes store chats too. All use the same order, so they cannot deadlock.
     ordered = sorted(chats, key=lambda chat: (chat.channel, chat.workspace, chat.chat))
     await words.add(
         [(one.id, _words(one, message)) for one, message in decoded],
@@ -56,7 +56,7 @@ async def _index(words: MessageWords, missing: Sequence[UnindexedMessage]) -> No
 
 
 def _decoded(message: UnindexedMessage) -> InboundMessage | None:
-    """Return a message under its present key; None if the row is damaged, which is reported elsewhere."""
+    """Return a message under its current key; None if the row is damaged, which is reported elsewhere."""
     try:
         return replace(decode_inbound(message.body), key=message.key)
     except ValueError:
@@ -72,7 +72,7 @@ def _words(row: UnindexedMessage, message: InboundMessage | None) -> str:
 
 
 def _people_of(rows: Iterable[tuple[UnindexedMessage, InboundMessage]]) -> list[KnownPerson]:
-    """Return the authors of messages, which are sorted oldest first. Nobody wrote those of schedules and hooks."""
+    """Return the authors of messages, which are sorted oldest first. Messages of schedules and hooks have no author."""
     found: dict[str, KnownPerson] = {}
     for row, message in rows:
         if message.origin:

@@ -1,4 +1,4 @@
-"""Renders a conversation as a Markdown document, without messages of the framework and of tools. Pure."""
+"""Renders a conversation as a Markdown document, without messages of the framework and tools. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -47,7 +47,7 @@ def transcript(messages: Sequence[Message], texts: Messages, *, person: str) -> 
 def _headings(messages: Sequence[Message]) -> dict[tuple[str, str], str]:
     """Return the heading of each author (ID and name) in a group.
 
-    It includes the ID if several people have the name.
+    It includes the ID if several people have the same name.
     """
     authors = dict.fromkeys(map(_author, filter(is_user_message, messages)))
     named = {author: " ".join((author[1] or author[0]).split()) for author in authors if author[0]}

@@ -31,7 +31,7 @@ async def find_rewind_point(
         if before is not None and not ids.keys().isdisjoint(
             {before.message_id, *before.earlier_ids}
         ):
-            # It was answered again before, so the thread may contain it with the IDs of that attempt.
+            # It has been answered again before, so the thread may contain it with the IDs of that attempt.
             ids.update(dict.fromkeys(message_ids(again)))
     first, *others = ids
     return RewindPoint(

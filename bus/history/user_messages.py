@@ -1,4 +1,4 @@
-"""Finds people's messages in a thread, and their text without what a framework added. Pure."""
+"""Finds people's messages in a thread, and their text without additions of a framework. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence

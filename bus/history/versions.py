@@ -1,4 +1,4 @@
-"""The IDs of a message's versions in its thread, one for each edit, and which of them the thread contains. Pure."""
+"""The IDs of a message's versions in its thread, one for each edit, and which versions the thread contains. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from bus.runs.stream import is_steering, messages_in
 
 
 def message_ids(inbound: InboundMessage) -> tuple[str, ...]:
-    """Return the IDs of a message's versions in the thread, oldest first. The last one is the present version."""
+    """Return the IDs of a message's versions in the thread, oldest first. The last one is the current version."""
     first = f"{inbound.key.channel}:{inbound.event_id}"
     return (first, *(f"{first}#{edit}" for edit in range(1, inbound.edit_count + 1)))
 

@@ -25,7 +25,7 @@ class HookConfig(BaseModel):
     secret: Annotated[str, AfterValidator(_usable)] = Field(min_length=MIN_SECRET_CHARS, repr=False)
     form: Literal["hmac", "github"] = Field(
         default="hmac",
-        description="how events are signed: as Standard Webhooks say, or as GitHub does",
+        description="how events are signed: as in Standard Webhooks, or as GitHub does",
     )
     channel: str = Field(min_length=1)
     chat: str = Field(min_length=1, description="the platform's ID of the chat")

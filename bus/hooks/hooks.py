@@ -1,4 +1,4 @@
-"""Accepts events of other systems as messages in their chats, each delivery once."""
+"""Accepts events of other systems as messages in chats, each delivery once."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -20,14 +20,14 @@ from bus.platform import Clock, Disposition
 log = logging.getLogger(__name__)
 
 _LOG_S = 60.0
-"""How often rejected requests of a hook are logged, seconds."""
+"""Minimum time between two logged rejections of a hook's requests, seconds."""
 
 _PING = "ping"
-"""GitHub's first event, which only asks whether the hook answers."""
+"""GitHub's first event, which only checks that the hook answers."""
 
 
 class HookOutcome(StrEnum):
-    """What became of an event: accepted, a repetition of an accepted one, or a ping, which becomes no message."""
+    """Whether an event was accepted, repeats an accepted one, or is a ping, which becomes no message."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -43,7 +43,7 @@ class HookRequest:
 
 
 class Hooks:
-    """The hooks of the configuration; none before `configure`.
+    """The configured hooks; none before `configure`.
 
     Args:
         pipeline: Accepts their messages.
@@ -71,7 +71,7 @@ class Hooks:
         self._hooks = hooks
 
     async def receive(self, name: str, request: HookRequest) -> HookOutcome:
-        """Verify an event and commit its message. When this returns, the sender may be acknowledged.
+        """Verify an event and commit its message. When this returns, the event may be acknowledged.
 
         Raises:
             HookRejected: There is no hook with this name, or the signature is missing, wrong or too old.
@@ -105,7 +105,7 @@ class Hooks:
         return self._hooks[name]
 
     def _log_rejection(self, name: str, rejection: HookRejected) -> None:
-        """Log a rejected request, at most one of each hook ("" = unknown) in a minute: anyone may send them."""
+        """Log a rejected request, at most one per hook ("" = unknown) and minute, because anyone can send them."""
         now = self._now()
         if not self._logged_at.get(name, 0.0) <= now < self._logged_at.get(name, 0.0) + _LOG_S:
             self._logged_at[name] = now
@@ -132,7 +132,7 @@ class Hooks:
 
 
 def _verify(hook: HookConfig, request: HookRequest, now: float) -> tuple[str, str]:
-    """Return the delivery and the event ("" = unknown). Takes 1 ms for a megabyte. Raises HookRejected."""
+    """Return the delivery and the event ("" = unknown). Takes 1 ms per megabyte. Raises HookRejected."""
     if hook.form == "github":
         return verify_github(hook.secret, request.headers, request.body)
     return verify_standard(hook.secret, request.headers, request.body, now=now), ""

@@ -1,11 +1,11 @@
 """Verifies the signatures of hook requests on their raw bytes. Pure.
 
-`hmac` is Standard Webhooks (https://www.standardwebhooks.com): the headers `webhook-id`, `webhook-timestamp` (Unix
-seconds) and `webhook-signature`: `v1,` and the base64 HMAC-SHA256 of `{id}.{timestamp}.{body}`, or several of these
-with spaces between them. A secret that begins with `whsec_` is base64; any other secret is the key itself.
+`hmac` is Standard Webhooks (https://www.standardwebhooks.com): the headers are `webhook-id`, `webhook-timestamp` (Unix
+seconds) and `webhook-signature`. The signature is `v1,` and the base64 HMAC-SHA256 of `{id}.{timestamp}.{body}`, or
+several of these separated by spaces. A secret that begins with `whsec_` is base64; any other secret is the key itself.
 
 `github` is the form of GitHub's webhooks: `X-Hub-Signature-256: sha256=` and the hexadecimal HMAC-SHA256 of the body.
-GitHub signs no time. A repetition has the same `X-GitHub-Delivery`.
+GitHub does not sign a time. A repeated delivery has the same `X-GitHub-Delivery`.
 """
 
 import base64
@@ -72,7 +72,7 @@ def verify_standard(secret: str, headers: Mapping[str, str], body: bytes, *, now
 
 
 def verify_github(secret: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Return the ID and the event of a signed delivery. Args and errors as of `verify_standard`."""
+    """Return the ID and the event of a signed delivery. See `verify_standard` for arguments and errors."""
     given = headers.get("x-hub-signature-256", "")
     expected = f"sha256={_digest(secret, body).hex()}".encode()
     if not hmac.compare_digest(given.encode("latin-1", "replace"), expected):

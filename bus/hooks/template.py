@@ -9,10 +9,10 @@ from urllib.parse import parse_qs
 from bus.errors import HookMalformed
 
 DATA_TAG = "hook_data"
-"""The tag around values of the event, so that the agent does not take them for instructions."""
+"""The tag around values from the event, so that the agent does not take them for instructions."""
 
 MAX_VALUE_CHARS = 20_000
-"""Longest value of one placeholder, characters."""
+"""Maximum length of a placeholder's value, characters."""
 
 PAYLOAD, EVENT = "payload", "event"
 """Placeholders for the whole payload as JSON, and for the name of a GitHub event."""
@@ -24,7 +24,7 @@ _TAG = re.compile(rf"<(?=\s*/?\s*{DATA_TAG})", re.IGNORECASE)
 
 
 def read_payload(content_type: str, body: bytes) -> Any:  # noqa: ANN401 - any JSON
-    """Return the payload of a request: JSON, or a form. GitHub's forms have the JSON in the field `payload`.
+    """Return the payload of a request: JSON, or a form. GitHub's forms contain the JSON in the field `payload`.
 
     >>> read_payload("application/json", b'{"a": [1]}'), read_payload(_FORM, b"a=1&b=2&b=3")
     ({'a': [1]}, {'a': '1', 'b': ['2', '3']})
@@ -46,7 +46,7 @@ def read_payload(content_type: str, body: bytes) -> Any:  # noqa: ANN401 - any J
 
 
 def fill(prompt: str, payload: object, *, event: str = "") -> str:
-    """Return a prompt with the values of an event in the places of `{field.path}`. A missing value is empty.
+    """Return a prompt with each `{field.path}` replaced by the event's value. A missing value is empty.
 
     >>> fill("{who.name}: {items.0} {x}{a b}", {"who": {"name": "Ann"}, "items": [{"n": 1}]})
     '<hook_data>Ann</hook_data>: <hook_data>{"n": 1}</hook_data> {a b}'
