@@ -1,4 +1,4 @@
-"""What each button does: stop, option, retry, approve, deny, rerun, and those of schedules."""
+"""What each button does: stop, option, retry, approve, deny, rerun, and the buttons of schedules."""
 
 import logging
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 class ButtonActions:
     """Carries out button presses in the presser's name.
 
-    A press becomes a message of the presser. It is accepted like a written message before the press is answered. It
-    has the question's event ID, so only the first press counts.
+    A press becomes a message from the presser. This message is accepted like a written one before the press is
+    answered. Its event ID is derived from the question, so only the first press counts.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class ButtonActions:
             pressed
         ):
             return await self._inactive(pressed)
-        # Even if an admin decides, the run continues with the session of the person who asked.
+        # Even if an admin decides, the run continues with the session of the original sender.
         message = replace(
             message_from_press(pressed, word, "decision"), sender=pressed.asked.sender
         )
-        # Other messages may have arrived meanwhile. They decide nothing.
+        # Other messages may have arrived meanwhile, but they decided nothing.
         later = [
             row for row in await self._history.list_after(pressed.row) if _is_press_of(row, message)
         ]
@@ -135,7 +135,7 @@ class ButtonActions:
     async def _accept(
         self, pressed: AuthorizedPress, message: InboundMessage, later: list[InboxRow], *, mark: str
     ) -> PressOutcome:
-        """Accept the message of a press, unless the question was answered already."""
+        """Accept the message of a press, unless the question has already been answered."""
         texts = pressed.texts
         mine = next((row for row in later if _is_press_of(row, message)), None)
         if mine is not None and decode_inbound(mine.body).text == message.text:

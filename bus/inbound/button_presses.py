@@ -27,7 +27,7 @@ class AuthorizedPress:
     """A press whose presser is allowed to act.
 
     Attributes:
-        row: The inbox row that the button concerns.
+        row: The inbox row that the button applies to.
         asked: The row's message.
         texts: In the presser's language.
     """
@@ -142,7 +142,7 @@ def message_from_press(pressed: AuthorizedPress, text: str = "·", name: str = "
 
 
 def _recipient(press: ButtonPress, asked: InboundMessage) -> str:
-    """Return the person to answer, in the platform's form: the asker, as before, or the presser."""
+    """Return the person to answer, in the platform's form: the asker, as for the original message, or the presser."""
     if not asked.reply_target.user or press.sender.user_id == asked.sender.user_id:
         return asked.reply_target.user
     return press.reply_target.user or press.sender.user_id
@@ -162,7 +162,7 @@ def answer_again(
     rewind_point: RewindPoint | None,
     response_url: str = "",
 ) -> InboundMessage:
-    """Return a copy of a message as a new one. With a `rewind_point`, its answer replaces the earlier one."""
+    """Return a copy of a message as a new message. With a `rewind_point`, its answer replaces the earlier answer."""
     return replace(
         asked,
         event_id=event_id,

@@ -25,7 +25,7 @@ class ChatMigrations:
 
     Args:
         bus: The bus.
-        on_change: Called after a migration was stored, so that other nodes read the migrations again.
+        on_change: Called after a migration has been stored, so that other nodes reload the migrations.
     """
 
     def __init__(self, bus: BusContext, on_change: Callable[[], None]) -> None:
@@ -37,25 +37,25 @@ class ChatMigrations:
         self._came_from: dict[ConversationKey, str] = {}
 
     async def reload(self) -> None:
-        """Read the migrations. Call it before anything is sent, and when another node added one. Raises StoreError."""
+        """Load the migrations. Call it before anything is sent, and after another node adds one. Raises StoreError."""
         for migration in await self._store.list_all():
             self._add(migration)
             self._delivery.add_migration(migration)
 
     def original_chat(self, key: ConversationKey) -> str:
-        """Return the first id that a chat had; "" if it has it still."""
+        """Return the first ID that a chat had; "" if it still has it."""
         *_, first = self._ids(chat_of(key))
         return first if first != key.chat else ""
 
     def _ids(self, chat: ConversationKey) -> Iterator[str]:
-        """Yield all IDs of a chat, the present one first."""
+        """Yield all IDs of a chat, the current one first."""
         yield chat.chat
         while (former := self._came_from.get(chat)) is not None:
             yield former
             chat = replace(chat, chat=former)
 
     async def migrate(self, migration: ChatMigration) -> None:
-        """Migrate a chat and store that, once. Raises StoreError."""
+        """Migrate a chat and store the migration, once. Raises StoreError."""
         old = ConversationKey(
             channel=migration.channel, workspace=migration.workspace, chat=migration.old_chat
         )
@@ -82,9 +82,9 @@ class ChatMigrations:
 
 
 class HeldRows:
-    """Asks other nodes which rows they work on, and answers the same question.
+    """Asks other nodes which rows they work on, and answers the same question from them.
 
-    A migrated chat may have had another owner, which finishes the turns that it has begun.
+    A migrated chat may have had a different owner, which finishes the turns that it has begun.
 
     Args:
         calls: Calls to and from the other nodes.
@@ -99,7 +99,7 @@ class HeldRows:
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Mark that messages which are committed or read inside the block will be dispatched before its end, if at all.
+        """Mark that messages committed or read inside the block will be dispatched before its end, if at all.
 
         Other nodes get their answer after the block.
         """

@@ -21,7 +21,7 @@ MAX_TEXT_CHARS = 200_000
 """Maximum length of a text, characters. It is about 50,000 tokens, more than most models accept in one message."""
 
 MAX_LANGUAGE_CHARS = 35
-"""Maximum length of a language tag, characters: what RFC 5646 requires to support."""
+"""Maximum length of a language tag, characters. RFC 5646 requires support for this length."""
 
 
 async def clean(context: InboundContext) -> None:

@@ -27,11 +27,11 @@ COMMIT_S = 10.0
 
 
 class CommitStage(Stage):
-    """Commits messages. When it returns, the platform may be acknowledged.
+    """Commits messages. When it returns, the platform's event may be acknowledged.
 
     It refuses a message if its sender exceeds the rate limit or its conversation's queue is full. The refusal is stored
-    with its notice, so that the message is not run when the platform sends it again. An event of another system counts
-    against no rate limit, and is not stored if the queue is full, because that system repeats it.
+    with its notice, so that the message does not run if the platform sends it again. An event of another system does
+    not count toward a rate limit, and is not stored if the queue is full, because that system repeats it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CommitStage(Stage):
 
         Raises:
             StoreError: Nothing was stored.
-            ConversationFull: Nothing was stored of an event, because its conversation's queue is full.
+            ConversationFull: An event was not stored, because its conversation's queue is full.
         """
         group = nullcontext() if context.command is None else working_for_command()
         try:
@@ -76,7 +76,7 @@ class CommitStage(Stage):
             may_start=context.command is None and not is_incomplete(message),
             body=encode_inbound(message),
             received_at=self._bus.now(),
-            # The workspace of its chat may be unknown until a person writes there.
+            # The workspace of its chat may be unknown until someone writes there.
             is_event_global=message.origin_kind == HOOK,
             needs_agent=_needs_agent(message),
         )
@@ -157,6 +157,6 @@ class CommitStage(Stage):
 
 
 def _needs_agent(message: InboundMessage) -> bool:
-    """Return whether only the agent can act on a message: a press, a repetition, or a schedule that is due."""
+    """Return whether only the agent can act on a message: a button press, a repeated message, or a due schedule."""
     is_schedule = bool(message.origin) and message.origin_kind != HOOK
     return bool(message.answers_row) or message.rewind_point is not None or is_schedule

@@ -56,13 +56,13 @@ class InboundDispatcher:
         self._is_closed = False
 
     def close(self) -> None:
-        """Dispatch no further accepted message: it waits in the journal for the next process."""
+        """Dispatch no further messages. They wait in the journal for the next process."""
         self._is_closed = True
 
     def dispatch_accepted(
         self, row: InboxRow, inbound: InboundMessage, command: ParsedCommand | None
     ) -> None:
-        """Dispatch a message that was accepted just now, or signal its chat's owner. It returns at once."""
+        """Dispatch a message that was just accepted, or signal its chat's owner. Returns at once."""
         if row.owner != self._owners.number:
             self._owners.signal(row.owner, row.key)
         elif self._is_closed:
@@ -81,14 +81,14 @@ class InboundDispatcher:
         *,
         former_thread: str | None = None,
     ) -> None:
-        """Dispatch one accepted message. It returns at once.
+        """Dispatch one accepted message. Returns at once.
 
         Args:
             row: Its row.
             inbound: The message.
-            command: The command of a message that this process accepted just now. A message from the journal is parsed
+            command: The command of a message that this process just accepted. A message from the journal is parsed
                 again.
-            former_thread: The row's thread, if its conversation has another one now.
+            former_thread: The row's thread, if its conversation now has a different one.
         """
         if row.kind == "command":
             command = command or recognize_command(inbound.text)
@@ -101,7 +101,7 @@ class InboundDispatcher:
     def resume_chat_soon(self, key: ConversationKey) -> None:
         """Dispatch a chat's unfinished rows that no worker of this node has, if this node owns the chat.
 
-        It returns at once.
+        Returns at once.
         """
         chat = chat_of(key)
         if chat not in self._resuming:
@@ -132,7 +132,7 @@ class InboundDispatcher:
             with self.held_rows.arriving():
                 busy = self._held()
                 rows = await self._inbox.list_own(chat)
-                # This node is accepting no message of the chat, so earlier messages have been dispatched.
+                # This node is not accepting a message of the chat, so all earlier messages have been dispatched.
                 busy |= self._held()
                 rows = [row for row in rows if row.id not in busy]
                 migrated = frozenset(row.id for row in rows if _was_moved(row))
@@ -141,7 +141,7 @@ class InboundDispatcher:
                         if row.id not in held_by_others and row.key.channel in self._channels:
                             self._resume_row(row, _former_thread(row))
                     return
-            # Then the rows are read again, because another node may have finished and released some of them meanwhile.
+            # Read the rows again, because another node may have finished and released some of them meanwhile.
             asked, held_by_others = (
                 migrated,
                 await self.held_rows.list_held_by_others(sorted(migrated)),
@@ -197,14 +197,14 @@ class InboundDispatcher:
 
 
 def _former_thread(row: InboxRow) -> str | None:
-    """Return a chat row's thread, if its conversation has another one now."""
+    """Return a chat row's thread, if its conversation now has a different one."""
     if row.kind == "command" or row.thread_id == row.current_thread_id:
         return None
     return row.thread_id
 
 
 def _was_moved(row: InboxRow) -> bool:
-    """Return whether a row was accepted when its chat had another ID."""
+    """Return whether a row was accepted when its chat had a different ID."""
     try:
         return decode_inbound(row.body).key.chat != row.key.chat
     except ValueError:

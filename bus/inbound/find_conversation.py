@@ -17,17 +17,17 @@ from bus.inbound.pipeline import InboundContext, Stage
 from bus.messages import ConversationKey, InboundMessage, chat_of, decode_inbound
 
 RECORDED_S = 1.0
-"""How long a reply to an unknown message waits for sends in progress, seconds.
+"""How long a reply to an unknown message waits for messages that are being sent, seconds.
 
 It may reply to one of these messages.
 """
 
 MAX_READ = 10_000
-"""Maximum number of chats whose questions count as read. Others are read again."""
+"""Maximum number of chats to remember as having their questions read. Other chats are read again."""
 
 
 class FindConversationStage(Stage):
-    """Assigns expected replies to their question's conversation, and recognizes replies to the bot's conversations.
+    """Assigns expected replies to the question's conversation, and recognizes replies to the bot's conversations.
 
     The commit chooses the topic of the first known message in `replies_to`.
     """
@@ -64,7 +64,7 @@ class FindConversationStage(Stage):
             await self._note_followup(context, is_known=is_known)
 
     async def _note_followup(self, context: InboundContext, *, is_known: bool) -> None:
-        """Find out whether a message without a mention is for the bot, as `thread_followups` says."""
+        """Determine whether a message without a mention is for the bot, according to `thread_followups`."""
         message = context.message
         is_known = is_known or await self._is_known(message)
         if is_known and await self._is_reply_to_bot(message):
@@ -74,7 +74,7 @@ class FindConversationStage(Stage):
             return
         policy = self._policies.get(message.key.channel)
         followups = policy.followups_in(message.key.chat) if policy is not None else "smart"
-        # A message that names others is for them; `decide_access` handles that.
+        # A message that mentions other people is for them; `decide_access` handles that.
         is_for_bot = followups == "all" and not message.mentions_others
         context.message = replace(message, is_addressed=is_for_bot)
         context.is_known_reply = followups != "mention"

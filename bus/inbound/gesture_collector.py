@@ -1,12 +1,12 @@
-"""Stage: merges the messages that a person sent in one gesture (`gestures.py` decides which these are).
+"""Stage: merges the messages that a person sent as one gesture (`gestures.py` decides which ones).
 
-The commit stage stores each part as a message of its own, so each is acknowledged at once and a crash loses none. The
-dispatcher passes accepted messages to the collector. It holds a message that further parts may follow. It joins a
-part to the row of the first one: that row then contains both, and the part's own row is finished without an answer. If
-the turn has begun, it runs again, as after an edit, unless people have seen words of the answer.
+The commit stage stores each part as a separate message, so each is acknowledged at once and a crash loses none. The
+dispatcher passes accepted messages to the collector, which holds a message that further parts may follow. The collector
+joins a part to the row of the first part: that row then contains both, and the part's own row is finished without an
+answer. If the turn has begun, it runs again, as after an edit, unless people have seen words of the answer.
 
 In a group, often only one part addresses the bot. As a stage of the pipeline, the collector marks the parts that follow
-that one as addressed. It keeps earlier parts in memory, and sends them through the pipeline after it.
+this part as addressed. It keeps earlier parts in memory and sends them through the pipeline afterward.
 """
 
 import logging
@@ -44,7 +44,7 @@ from store.inbox import InboxRow
 log = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""A gesture is complete if nothing arrives for this time, seconds. Its messages usually arrive within 0.1 s."""
+"""A gesture is complete if nothing more arrives for this long, seconds. Its messages usually arrive within 0.1 s."""
 
 RESUMED_QUIET_S = 3.0
 """The same after a restart, because the channel is not connected yet, seconds."""
@@ -75,7 +75,7 @@ class _Gesture:
     Attributes:
         parts: All parts, including those in `joining`.
         until: When the time for further parts ends, by anyio's clock. `at_most`: its upper bound.
-        waits: Whether it waits for further parts.
+        waits: Whether it is waiting for further parts.
         expected: Number of parts that arrived before the mention and are being accepted.
         joining: Accepted parts that are not in its row yet; `is_joining`: a task joins them.
         is_queued: Whether it is in its conversation's queue.
@@ -104,7 +104,7 @@ class GestureCollector(Stage):
 
     Args:
         conversations: Take complete messages.
-        changes: Serializes changes of stored messages, because each one is based on the previous one.
+        changes: Serializes changes to stored messages, because each is based on the previous one.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class GestureCollector(Stage):
         elif is_incomplete(message):
             self._keep(person, message, context.received_at)
         else:
-            # A message to others separates the next one from earlier parts.
+            # A message to other people separates the next message from earlier parts.
             self._unaddressed.pop(person, None)
             self._close(person)
 
@@ -352,7 +352,7 @@ class GestureCollector(Stage):
         return True
 
     async def _answers_question(self, row: InboxRow) -> bool:
-        """Return whether a message answers an interrupted run, so that no parts can join it. Raises StoreError."""
+        """Return whether a message answers an interrupted run. No parts can join such a message. Raises StoreError."""
         before = await self._history.find_question(row)
         return before is not None and bool(decode_question(before.question).interrupts)
 
@@ -375,14 +375,14 @@ class GestureCollector(Stage):
         return known[1]
 
     def _keep(self, person: _Person, message: InboundMessage, came_at: float) -> None:
-        """Keep a part that does not address the bot, in memory, because a later part may address it."""
+        """Keep in memory a part that does not address the bot, because a later part may address it."""
         now = anyio.current_time()
         sent_at = came_at if message.sent_at is None else message.sent_at
         kept = [one for one in self._kept_of(person, now) if one[1].event_id != message.event_id]
         self._unaddressed[person] = [*kept, (now, replace(message, sent_at=sent_at))]
 
     def _point_at_kept(self, context: InboundContext) -> None:
-        """Apply a mention of the bot without words to the person's previous message, if there is one."""
+        """If a mention of the bot has no words, apply it to the person's previous message, if there is one."""
         message = context.message
         person = _person(message)
         if kept := self._kept_of(person, anyio.current_time()):
@@ -443,7 +443,7 @@ def _in_language_of_words(
 
 
 def _person(message: InboundMessage) -> _Person:
-    """Return the sender and place of a message. A message that begins a thread counts as outside of it."""
+    """Return the sender and place of a message. A message that begins a thread counts as outside the thread."""
     key, thread = message.key, message.reply_target.thread
     place = "" if thread == message.message_id else thread
     return key.channel, key.workspace, key.chat, place, message.sender.user_id

@@ -1,6 +1,6 @@
 """Gestures: decides which messages a person sent as one, and merges them. Pure.
 
-A paste that the client cuts, a comment with forwards, and photos with a text arrive as several messages.
+A long paste that the client splits, a comment with forwards, and photos with a text arrive as several messages.
 Messages of one person, in one place, close together, are one gesture in these cases:
 
 | what came before             | what may continue it                       | and so it                     |
@@ -13,8 +13,8 @@ Messages of one person, in one place, close together, are one gesture in these c
 | an ordinary text             | forwards, files without words, within 2 s  | starts at once, and again     |
 | files or forwards, then text | nothing                                    | starts at once                |
 
-Two ordinary texts are never one gesture, nor are commands, answers to what a run waits for, messages of bots, and
-replies to different messages.
+Two ordinary texts are never one gesture. Commands, answers that a run waits for, messages of bots, and replies to
+different messages are never part of one either.
 """
 
 import re
@@ -31,28 +31,28 @@ MAX_PARTS = 100
 MAX_GAP_S = 3.0
 """Maximum time between two parts by the platform's clock, seconds.
 
-After an outage, the messages of hours arrive at once. It is longer than the waits in the table, because Telegram's
-clock counts whole seconds.
+After an outage, the messages of several hours arrive at once. The limit is longer than the waits in the table, because
+Telegram's clock counts whole seconds.
 """
 
 _TEXT, _CUT, _FORWARD, _FILES, _WORDS_AND_FILES = "t", "c", "f", "m", "w"
 
 _GESTURE = re.compile(r"[fmw]+|c*t?[fm]*|[fm]+c*t?")
-"""The table: the kinds of the parts, in order. A text comes before the forwards and files it is about, or after."""
+"""The table above, as kinds of parts in order. A text may come before or after the forwards and files it is about."""
 
 _HARD_CUT_CHARS = 300
-"""Clients cut a paste at the last space or line break within this distance of the limit, and drop it (Telegram
-Android); without one, they cut inside a word."""
+"""Clients split a paste at the last space or line break within this distance of the limit, and drop that character
+(Telegram Android). If there is none, they split inside a word."""
 
 _FULL_UNITS = frozenset({4_000, 4_096})
-"""Slack's and Telegram's limits, UTF-16 code units. A client that cuts at a space sends less, so a text of exactly this
-length lost no space."""
+"""Slack's and Telegram's limits, UTF-16 code units. A client that splits at a space sends less, so a text of exactly
+this length lost no space."""
 
 
 def may_be_part(message: InboundMessage) -> bool:
     """Return whether a message can be part of a gesture. Button presses and repeated messages cannot.
 
-    Neither can messages that no person wrote.
+    Messages that no person wrote cannot either.
     """
     is_repeated = message.rewind_point is not None
     return not (message.sender.is_bot or message.answers_row or message.origin or is_repeated)
@@ -91,7 +91,7 @@ def fits(
     came_at: float,
     gap_s: float = MAX_GAP_S,
 ) -> bool:
-    """Return whether a message belongs to the gesture of `first`, the same person's in the same place.
+    """Return whether a message belongs to the gesture of `first`, by the same person in the same place.
 
     `parts`: the parts so far, in any order. `gap_s`: maximum time between the message and the nearest part.
     """
@@ -171,7 +171,7 @@ def with_edited_part(
 
 
 def without_part(message: InboundMessage, message_id: str) -> InboundMessage | None:
-    """Return a gesture without one message; None if no other one is left."""
+    """Return a gesture without one message; None if no other message is left."""
     rest = [part for part in message.parts if part.message_id != message_id]
     return with_parts(message, rest) if rest else None
 
@@ -196,7 +196,7 @@ def _join(text: str, label: str, part: MessagePart, before: MessagePart | None) 
 
 
 def _was_cut_hard(text: str, rest: str) -> bool:
-    """Return whether a client cut a paste without dropping a space or line break."""
+    """Return whether a client split a paste without dropping a space or line break."""
     if text[-1:].isspace() or rest[:1].isspace():
         return True
     is_full = len(text.encode("utf-16-le", "surrogatepass")) // 2 in _FULL_UNITS

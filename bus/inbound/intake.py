@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 
 
 class BusIntake(InboundPipeline, Intake):
-    """Passes each kind of event to its handler, and counts and logs the disposition.
+    """Passes each event to the handler for its kind, and counts and logs the disposition.
 
     Messages go through the stages of the pipeline. So do presses and edits that become messages.
 
     Attributes:
-        events: The pipeline of events of other systems.
+        events: The pipeline for events of other systems.
 
     Args:
-        stages: The pipeline's.
-        event_stages: Those of events of other systems, which are no commands, answers or parts of gestures.
+        stages: The stages of the pipeline.
+        event_stages: The stages for events of other systems, which are never commands, answers or parts of gestures.
         changes: Held while an edit or deletion is applied, or a gesture changes.
     """
 
@@ -95,7 +95,7 @@ class BusIntake(InboundPipeline, Intake):
         self._capacity.close()
 
     async def wait_idle(self) -> None:
-        """Wait until no message is being accepted, for a stop."""
+        """Wait until no message is being accepted. Used when stopping."""
         while self._capacity.in_progress:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 

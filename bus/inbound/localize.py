@@ -1,4 +1,4 @@
-"""Stage: adds the language, the command prefix and the chat's original ID, which the answer depends on."""
+"""Stage: adds the values that the answer depends on: language, command prefix and the chat's original ID."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from bus.messages import InboundMessage
 
 
 class LocalizeStage(Stage):
-    """Resolves the language of a message's answer, and the other values that the answer depends on.
+    """Resolves the language of a message's answer and the other values that the answer depends on.
 
     The person who presses a button did not write its text, so the conversation keeps its language.
     """

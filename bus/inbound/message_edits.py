@@ -24,9 +24,9 @@ from store.inbox import InboxRow, TurnEnd
 from store.message_history import ReceivedEvent
 
 ADDRESSED_BY_EDIT_S = 600.0
-"""How long after a message was sent an edit can address it to the bot, seconds: people add a forgotten mention.
+"""How long after a message was sent an edit can address it to the bot, seconds. People add forgotten mentions.
 
-The platform's clock counts if the edit has a time, because an edit may arrive late, and even before its message.
+If the edit has a time, the platform's clock counts, because an edit may arrive late, or even before its message.
 """
 
 MAX_EDITS = 50
@@ -34,7 +34,7 @@ MAX_EDITS = 50
 
 
 class MessageEditHandler:
-    """Applies edits and deletions, one at a time: they are rare, and each is based on the previous one.
+    """Applies edits and deletions one at a time, because they are rare and each is based on the previous one.
 
     The first step stores the row's new body, together with a record of the event. A restart continues from there.
 
@@ -126,7 +126,7 @@ class MessageEditHandler:
         if row.kind != "chat" or parse_command(edited.text) is not None:
             # Commands run at once, so an edit is too late.
             return Disposition.UNSUPPORTED
-        # Joining a part to a message whose turn has begun counts as an edit.
+        # Joining a part to a message counts as an edit if the message's turn has begun.
         if before.edit_count - len(before.parts) >= MAX_EDITS:
             return Disposition.RATE_LIMITED
         # The message still addresses the bot, even if the edit removed the mention.
@@ -205,5 +205,5 @@ def keep_earlier(before: InboundMessage, edited: InboundMessage) -> InboundMessa
 
 
 def _files(message: InboundMessage) -> list[tuple[str, str, int | None]]:
-    """Return what identifies files, without `ref`, because platforms give the same file a different one each time."""
+    """Return what identifies files. Leaves out `ref`, which platforms change each time they report the same file."""
     return [(file.kind, file.name, file.size_bytes) for file in message.attachments]

@@ -25,7 +25,7 @@ COLLECT_S = 2.0
 """How long to collect further refused messages of a person for one notice, seconds."""
 
 COLLECT_MARGIN_S = 0.1
-"""How long before a notice is due no more messages are added to it, seconds, because it may be sent meanwhile."""
+"""No more messages are added to a notice this long before it is due, seconds, because it may be sent meanwhile."""
 
 MAX_MARKING = 20
 """Maximum number of refused messages that get a failure indicator at a time. Further ones get only a notice."""
@@ -35,7 +35,7 @@ MAX_REFUSED = 10_000
 
 
 Notices = Mapping[str, NewOutboxRow]
-"""Notices of refused messages, by the event of the message."""
+"""Notices about refused messages, by the event of the message."""
 
 RefusalReason = Literal["full", "fast"]
 """Why a message is refused: the queue of its conversation is full, or its sender exceeds the rate limit."""
@@ -46,7 +46,7 @@ class RefusalBurst:
     """Consecutive refused messages of one person: the first gets a notice, and one notice covers the rest.
 
     Attributes:
-        due: When the notice that is now being collected is sent, Unix seconds.
+        due: When to send the notice that is being collected, Unix seconds.
         key: The outbox key of that notice. "" = nothing has been collected yet.
         count: The number of messages that it covers.
         notices: The notices since the previous one was due.
@@ -60,7 +60,7 @@ class RefusalBurst:
     earlier: Notices = field(default_factory=dict)
 
     def at(self, now: float) -> "RefusalBurst | None":
-        """Return the burst with a message that is refused now. None if the message begins a new burst."""
+        """Return the burst that includes a message refused now, or None if the message begins a new burst."""
         burst = self
         if self.key and now >= self.due - COLLECT_MARGIN_S:
             burst = RefusalBurst(due=self.due + COLLECT_S, earlier=self.notices)
@@ -70,7 +70,7 @@ class RefusalBurst:
     def collect(
         self, key: ConversationKey, message: InboundMessage
     ) -> "tuple[NewOutboxRow, RefusalBurst]":
-        """Return one notice of all collected messages, which replaces the previous one, and the new burst."""
+        """Return one notice about all collected messages, which replaces the previous notice, and the new burst."""
         name, count = f"full:{key.channel}:{message.event_id}", self.count + 1
         text = message.reply_target.texts.refused_more.format(count=count)
         row = _notice_row(name, key, message, text)
@@ -104,7 +104,7 @@ class IntakeNotices:
     async def notify_refused(self, message: InboundMessage, disposition: Disposition) -> None:
         """Notify a person who may not use the bot: send a pairing code, or a refusal once a day per person and chat.
 
-        In groups, people who are not listed are notified only if nobody else reads the notice (a response to a Slack
+        In groups, people who are not listed are notified only if no one else sees the notice (a response to a Slack
         command). People who did not address the bot are never notified. Raises StoreError.
         """
         is_for_sender_only = message.is_private or bool(message.reply_target.response_url)
@@ -127,10 +127,10 @@ class IntakeNotices:
         *,
         now: float,
     ) -> NewOutboxRow:
-        """Return the notice of a refused message, to be stored with the refusal.
+        """Return the notice about a refused message, to be stored with the refusal.
 
-        A unit of work calls this, and it may run several times. Each message gets only one notice even then. The units
-        of one chat run one after another.
+        A unit of work calls this and may run several times. Even then, each message gets only one notice. The units of
+        one chat run one after another.
 
         Args:
             refused: The message.
@@ -154,14 +154,14 @@ class IntakeNotices:
         return row
 
     def deliver_refusal(self, message: InboundMessage, key: ConversationKey) -> None:
-        """Send the notice of a refused message, and mark the message."""
+        """Send the notice about a refused message, and mark the message."""
         self._delivery.notify(key)
         if self._marking < MAX_MARKING:
             self._marking += 1
             self._tasks.start_soon(self._mark_refused, message)
 
     async def _mark_refused(self, message: InboundMessage) -> None:
-        """Show on the message that it was not accepted (a reaction), if the platform can."""
+        """Show on the message that it was not accepted (with a reaction), if the platform can do so."""
         try:
             await self._delivery.show_refused(message.key.channel, message.reply_target)
         finally:
@@ -199,7 +199,7 @@ class IntakeNotices:
     async def _send(
         self, name: str, key: ConversationKey, message: InboundMessage, text: str
     ) -> None:
-        """Enqueue a notice, unless one with this name has been sent."""
+        """Enqueue a notice, unless one with this name has already been sent."""
         await self._delivery.enqueue(key, [_notice_row(name, key, message, text)])
 
 

@@ -21,7 +21,7 @@ class InboundContext:
     Attributes:
         message: The message as earlier stages left it. It is frozen, so stages replace it.
         command: The command in the message. None = chat.
-        joins: Whether it is a further part of its sender's last message. Such a part counts against no limit.
+        joins: Whether it is a further part of its sender's last message. Such a part does not count toward limits.
         is_known_reply: Whether it replies to a message in a conversation that the bot participates in.
         received_at: When it entered the pipeline, Unix seconds.
     """
@@ -34,7 +34,7 @@ class InboundContext:
 
     @property
     def is_uncounted(self) -> bool:
-        """Whether rate limits ignore it: its sender did not send it, or sent it as part of a gesture."""
+        """Whether rate limits ignore it, because its sender did not send it, or sent it as part of a gesture."""
         message = self.message
         return self.joins or message.is_from_console or message.origin_kind == HOOK
 
@@ -51,7 +51,7 @@ class Stage(Protocol):
         """Process a message. Return None to pass it to the next stage, or a disposition to end the pipeline.
 
         Raises:
-            StoreError: nothing was stored, and the platform is not acknowledged.
+            StoreError: nothing was stored, and the event is not acknowledged.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Rate limits per sender: how many messages a person may send in a period, counted over all nodes."""
+"""Rate limits per sender: how many messages a person may send in a period, counted across all nodes."""
 
 import json
 import logging
@@ -16,10 +16,10 @@ from bus.messages import InboundMessage
 log = logging.getLogger(__name__)
 
 COMMAND_LIMIT = RateLimit(messages=600, per_seconds=60.0)
-"""Rate limit of commands. Commands start no runs, and nobody types this many."""
+"""Rate limit for commands. Commands start no runs, and no one types this many."""
 
 MAX_SENDERS = 10_000
-"""Maximum number of senders that are counted. Beyond it, the least recent are dropped."""
+"""Maximum number of senders to keep counts for. If there are more, the least recent are dropped."""
 
 COUNTED = "rate_limits.counted"
 """Topic of signals between nodes: a person's message was accepted and counts."""
@@ -29,7 +29,7 @@ SenderKey = tuple[str, str, str, str]
 
 
 def sender_key(message: InboundMessage, kind: str) -> SenderKey:
-    """Return the sender to whom a message counts."""
+    """Return the sender for whom a message counts."""
     return message.key.channel, message.key.workspace, message.sender.user_id, kind
 
 
@@ -37,17 +37,17 @@ class SenderRateLimiter:
     """Counts the accepted messages of each sender.
 
     Args:
-        max_senders: Maximum number of senders that are counted.
+        max_senders: Maximum number of senders to keep counts for.
     """
 
     def __init__(self, max_senders: int = MAX_SENDERS) -> None:
         self._sent = BoundedDict[SenderKey, list[float]](max_senders)
 
     def acquire(self, message: InboundMessage, limit: RateLimit, *, kind: str, now: float) -> float:
-        """Count a message. Return 0, or if the limit is exceeded, the seconds until it may be sent.
+        """Count a message. Return 0 or, if the limit is exceeded, the seconds until it may be sent.
 
-        The time of sending counts if the platform reports it, because after an outage the messages of several hours
-        arrive at once.
+        If the platform reports when the message was sent, that time counts, because after an outage the messages of
+        several hours arrive at once.
 
         Args:
             message: The message.
@@ -109,7 +109,7 @@ class SharedRateLimiter:
         bus.tasks.start_soon(self._listen)
 
     def acquire(self, context: InboundContext) -> float:
-        """Count a message. Return 0, or if its sender exceeds the limit, the seconds until it may be sent again."""
+        """Count a message. Return 0 or, if its sender exceeds the limit, the seconds until it may be sent again."""
         if context.is_uncounted:
             return 0.0
         limit = self._limit_for(context)
@@ -126,8 +126,7 @@ class SharedRateLimiter:
         sent_at = self._limiter.last_sent(sender)
         if context.is_uncounted or sent_at is None:
             return
-        # The clocks of nodes may differ, so the signal contains the message's age. The number tells equal signals
-        # apart.
+        # The clocks of nodes may differ, so the signal contains the message's age. The number makes each signal unique.
         age_s, per_seconds = self._now() - sent_at, self._limit_for(context).per_seconds
         told = [self._calls.node, next(self._numbers), sender, age_s, per_seconds]
         self._calls.announce(COUNTED, json.dumps(told))

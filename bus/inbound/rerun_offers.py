@@ -1,4 +1,4 @@
-"""Offers to answer a message again that was edited after its answer, and carries them out."""
+"""Offers to answer an edited message again if it was edited after its answer, and carries out such offers."""
 
 import logging
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ TIMEOUT_S = 5.0
 
 
 class RerunOffers:
-    """Makes the offers, and answers again when the button is pressed. A message has at most one open offer."""
+    """Makes the offers, and answers again when a button is pressed. A message has at most one open offer."""
 
     def __init__(self, bus: BusContext, pipeline: InboundPipeline) -> None:
         self._history = bus.stores.history
@@ -41,7 +41,7 @@ class RerunOffers:
     async def new_offer(self, row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
         """Return the offer to answer a message again. Raises StoreError.
 
-        None if the message is too old, or was or is left to a person who has taken over.
+        None if the message is too old, or if it was or is left to a person who has taken over.
         """
         is_left = row.outcome == "taken_over" or row.taken_over_by is not None
         if self._now() - row.received_at > RERUN_OFFER_S or is_left:
@@ -53,7 +53,7 @@ class RerunOffers:
     async def _effect(
         self, row: InboxRow, inbound: InboundMessage, later: Sequence[InboxRow]
     ) -> RerunEffect:
-        """Return how answering a message again affects its conversation, according to the present thread."""
+        """Return how answering a message again affects its conversation, according to the current thread."""
         thread_id = row.current_thread_id or row.thread_id
         if thread_id != row.thread_id and not _reruns(row, later):
             return "former"

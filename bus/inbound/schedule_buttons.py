@@ -26,7 +26,7 @@ _ACTIONS: Mapping[ButtonAction, Action] = {
 
 
 class ScheduleButtons:
-    """Carries out presses of the buttons of schedules, and shows the list as it is then."""
+    """Carries out presses of schedule buttons, and then shows the updated list."""
 
     def __init__(self, bus: BusContext, scheduler: Scheduler) -> None:
         self._schedules = bus.schedules
@@ -83,4 +83,4 @@ class ScheduleButtons:
 
 
 MAX_TOAST_CHARS = 200
-"""Telegram's limit of the answer to a press, characters."""
+"""Telegram's limit for the answer to a press, characters."""

@@ -1,4 +1,4 @@
-"""The stages of the inbound pipeline in their order, the short ones among them, and the intake that runs them."""
+"""The stages of the inbound pipeline in order, including the short stages, and the intake that runs them."""
 
 import anyio
 from typing_extensions import override
@@ -25,7 +25,7 @@ from bus.platform import Disposition
 from bus.schedules.scheduler import Scheduler
 
 MAX_CHATS_TRACKED = 10_000
-"""Maximum number of chats to keep counts for. Beyond it, the least recent ones are dropped."""
+"""Maximum number of chats to keep counts for. If there are more, the least recent are dropped."""
 
 
 async def note_command(context: InboundContext) -> None:
@@ -37,7 +37,7 @@ async def note_command(context: InboundContext) -> None:
 class BotMessageStage(Stage):
     """Refuses messages from other bots beyond `max_bot_messages` in a row.
 
-    Another bot reaches this bot only by mentioning it in a group; it cannot continue a conversation or run commands.
+    Another bot can reach this bot only by mentioning it in a group. It cannot continue a conversation or run commands.
     A repeated message counts once: Slack reports a mention in two events, and platforms resend messages that could not
     be stored. A message from a person resets the chat's count. So does a restart, because counts are in memory.
     """
@@ -80,7 +80,7 @@ class AccessStage(Stage):
         if disposition is Disposition.ACCEPTED:
             return None
         if context.message.origin:
-            return disposition  # Its sender did not write it, and is told otherwise.
+            return disposition  # Its sender did not write it, and gets a separate notice.
         await self._notices.notify_refused(context.message, disposition)
         return disposition
 
