@@ -1,1 +1,1 @@
-"""Several nodes that share a PostgreSQL database: who works on which chat, and what happens when a node stops."""
+"""Several nodes that share a PostgreSQL database: which node works on which chat, and what happens when one stops."""

@@ -20,20 +20,20 @@ from store.node_calls import HAND_OVER
 log = logging.getLogger(__name__)
 
 SEARCHES_OF_OWN = 4
-"""This node's own chats are searched once in this many searches."""
+"""This node's own chats are searched only in every n-th search."""
 
 SEARCHES_OF_ALL = 20
-"""Once in this many searches, all rows are searched; otherwise only rows that are newer than the last full search."""
+"""Every n-th search covers all rows. The others cover only rows that are newer than the last full search."""
 
 MAX_STRAYS = 100
 """Maximum number of idle chats to give to a new node in one search of this node's own chats."""
 
 PATIENCE = 3
-"""Number of searches after which a node takes a chat that another node should take, which may not run its channel."""
+"""Number of searches after which a node takes another node's chat, because that node may not run its channel."""
 
 
 class ChatFailover:
-    """Finds work that no node does.
+    """Finds work that no node is doing.
 
     Args:
         bus: The bus.
@@ -74,16 +74,17 @@ class ChatFailover:
         if not self._calls.others:
             return
         conversations.hand_over()
-        with suppress(StoreError):  # `leave` repeats it.
+        with suppress(StoreError):  # `leave` repeats this call.
             await self._nodes.leave()
-        # This call fails if the agent's server is another process. Its runs continue, and other nodes follow them.
+        # This call fails if the agent's server is a separate process. Its runs then continue, and other nodes follow
+        # them.
         with suppress(StoreUnavailable):
             await self._calls.call(self._calls.node, HAND_OVER, "")
 
     async def leave(self) -> None:
-        """Give idle chats to other nodes, now and as further ones become idle, until canceled.
+        """Give idle chats to other nodes, now and whenever further chats become idle, until canceled.
 
-        Call it only when this node accepts no more messages. Returns at once if there is no other node.
+        Call it only after this node has stopped accepting messages. Returns at once if there is no other node.
         """
         self._leaves = True
         if not self._calls.others:
@@ -141,7 +142,8 @@ class ChatFailover:
     async def _listen(self) -> None:
         """Act on signals of other nodes until the database is closed."""
         with self._owners.listen() as payloads:
-            # Returns as an empty payload when this node receives signals. Before that, others must give it no work.
+            # This signal comes back as an empty payload once this node receives signals. Until then, others must not
+            # give it work.
             self._owners.signal_gap()
             async for payload in payloads:
                 if not payload:
@@ -178,7 +180,7 @@ class ChatFailover:
                 self._dispatcher.resume_chat_soon(chat)
 
     async def _search_own(self, mark: WorkMark) -> None:
-        """Find forgotten work in this node's chats: a signal was lost, or the disk failed after a commit."""
+        """Find work in this node's chats that a lost signal or a disk failure after a commit has left behind."""
         forgotten = await self._dispatcher.find_forgotten(mark)
         self._resume(forgotten)
         chats = forgotten | await self._delivery.send_own(mark.outbox_id)

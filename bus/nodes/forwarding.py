@@ -1,7 +1,7 @@
-"""Hands events to the node that owns their chat if they depend on that node's memory.
+"""Forwards events to the node that owns their chat if they depend on that node's memory.
 
-Presses, edits and deletions act on turns. A group message without a mention may be part of a gesture that has one. An
-answer that is not a reply may depend on an earlier question.
+Presses, edits and deletions act on turns. A group message without a mention may be part of a gesture that contains a
+mention. An answer that is not a reply may depend on an earlier question.
 """
 
 import json
@@ -37,7 +37,7 @@ from store.node_calls import NodeCalls
 T = TypeVar("T")
 
 FORWARD_S = 12.0
-"""How long to offer an event to the owner of its chat, seconds. Meanwhile another node replaces a frozen owner."""
+"""How long to offer an event to the owner of its chat, seconds. In this time, another node replaces a frozen owner."""
 
 MESSAGE_S = 2.0
 """How long to offer a message to the owner, seconds. Then this node accepts it, and the owner finds its row."""
@@ -51,13 +51,13 @@ log = logging.getLogger(__name__)
 
 
 class ForwardingIntake(Intake):
-    """Hands events that depend on the memory of their chat's owner to that node, and handles all others here.
+    """Forwards events that depend on the memory of their chat's owner to that node, and handles all others here.
 
-    If an answer is lost, an event may be handed over twice. As for repeated events of platforms, the record of the
-    first one makes the second one harmless.
+    If an answer is lost, an event may be forwarded twice. As with events that platforms repeat, the record of the first
+    one makes the second one harmless.
 
     Args:
-        intake: Handles events at this node, including those from other nodes.
+        intake: Handles events on this node, including those from other nodes.
         owners: Knows which node owns a chat.
         calls: Calls to the other nodes.
     """
@@ -195,7 +195,7 @@ class ForwardingIntake(Intake):
 def _needs_owner(message: InboundMessage) -> bool:
     """Return whether a message may depend on a gesture or a question in the owner's memory.
 
-    This node accepts a part that addresses the bot. The owner then joins its row to the gesture.
+    A part that addresses the bot is accepted here. The owner then joins its row to the gesture.
     """
     is_loose_part = is_incomplete(message) and not message.is_addressed
     return is_loose_part or may_answer_plainly(message)
