@@ -1,1 +1,1 @@
-"""Notifications: messages that clients of the API send to one chat, or to many (broadcasts)."""
+"""Notifications: messages that API clients send to one chat, or to many (broadcasts)."""

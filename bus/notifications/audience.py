@@ -27,7 +27,7 @@ def select_chats(
 
     Args:
         known: Chats of one channel.
-        policy: The channel's present rules.
+        policy: The channel's current rules.
         audience: The kinds of chats.
         approved: People and groups with an approved pairing.
     """
@@ -39,7 +39,7 @@ def select_chats(
 
 
 def _is_admitted(chat: KnownChat, policy: ChannelPolicy, approved: Collection[PersonKey]) -> bool:
-    """Return whether the bot would answer the person who wrote last if they addressed it."""
+    """Return whether the bot would answer the last person who wrote there, if they addressed it."""
     key = ConversationKey(channel=chat.channel, workspace=chat.workspace, chat=chat.chat)
     sender = Sender(user_id=chat.user_id, kind=cast("SenderKind", chat.user_kind))
     message = first_message(key, sender, is_private=chat.is_private)

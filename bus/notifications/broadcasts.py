@@ -32,7 +32,7 @@ class BroadcastRequest:
         files: At most as large as the platform of each channel accepts.
         key: The broadcast's ID. A request with a known ID is a repetition; "" = create a new ID.
         channels: The requested channels; None = all.
-        left_out: Channels among them that get nothing, and why.
+        left_out: The channels among them that get nothing, with the reason.
         active_days: Only chats with a message in this many days; None = all known chats.
     """
 
@@ -50,7 +50,7 @@ class ChannelReach:
     """The chats of a channel that a broadcast reaches.
 
     Attributes:
-        denied: Number of chats that get nothing, because the access policy does not admit them anymore.
+        denied: Number of chats that get nothing, because the access policy no longer admits them.
         left_out: Why the whole channel gets nothing; "" = it is not left out.
     """
 
@@ -64,7 +64,7 @@ class BroadcastReceipt:
     """The result of a broadcast request.
 
     Attributes:
-        key: The broadcast's ID; "" = it was only counted, not accepted.
+        key: The broadcast's ID; "" = the reach was only counted and nothing was accepted.
         reach: Its reach by channel when it was accepted.
         waiting: Number of chats whose message is not in the outbox yet.
         is_repeat: Whether it had been accepted before, so that this request changed nothing.
@@ -87,7 +87,7 @@ class BroadcastStatus:
 
     Attributes:
         text: Its Markdown, or the names of its files; "" = its messages were delivered a week ago.
-        chats: Number of chats that it was for.
+        chats: Number of chats it was meant for.
         waiting: Number of chats whose message is not in the outbox yet.
         deliveries: Number of its messages in each state of the outbox. Delivered ones are deleted after a week.
         created_at: Unix seconds.
@@ -109,7 +109,7 @@ class Broadcasts:
 
     Args:
         policies: By channel.
-        on_accepted: Called after a broadcast was accepted.
+        on_accepted: Called after a broadcast has been accepted.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Broadcasts:
         return BroadcastReceipt(key="", reach=reach, waiting=len(chats))
 
     async def accept(self, request: BroadcastRequest, channels: Sequence[str]) -> BroadcastReceipt:
-        """Store a broadcast to these channels, once for each key. After the return, it will be sent.
+        """Store a broadcast to these channels, once for each key. Once this returns, it will be sent.
 
         Raises:
             RowConflict: Another broadcast has this key.
@@ -187,9 +187,9 @@ class Broadcasts:
         )
 
     async def stop(self, key: str) -> int:
-        """Send a broadcast to no further chats.
+        """Stop sending a broadcast to further chats.
 
-        Return the number of chats that do not get it. Raises RowNotFound, StoreError.
+        Return the number of chats that will not get it. Raises RowNotFound, StoreError.
         """
         return await self._store.stop(key)
 
@@ -232,5 +232,5 @@ async def _hash(request: BroadcastRequest) -> str:
 
 
 def _shown(found: Notification) -> str:
-    """Return what people will see of a broadcast; "" = no chat waits for it."""
+    """Return what people will see of a broadcast; "" = no chat is waiting for it."""
     return found.text or "\n".join(f"[{file.name}]" for file in decode_files(found.files))

@@ -17,11 +17,11 @@ from store.inbox import InboxStore
 MARGIN_S = 7200.0
 """How much earlier than the newest known message a refresh begins, seconds.
 
-It covers two rounds of housekeeping, in case another process was stopped, a commit came late, or a clock was set.
+This covers two rounds of housekeeping, in case another process stopped, a commit came late, or a clock was set.
 """
 
 REFRESH_S = 60.0
-"""How often an unknown chat makes the table be refreshed, seconds."""
+"""Minimum time between two refreshes of the table because of unknown chats, seconds."""
 
 
 class ChatDirectory:
@@ -47,7 +47,7 @@ class ChatDirectory:
     async def find_recipient(
         self, channel: str, chat: str, *, topic: str = "", is_person: bool = False
     ) -> Recipient:
-        """Return where messages for a chat, topic or person go, as far as the journal knows them.
+        """Return where messages for a chat, topic or person go, as far as the journal knows.
 
         Raises:
             StoreError: The journal cannot be used.
@@ -90,7 +90,7 @@ class ChatDirectory:
     ) -> list[KnownChat]:
         """Return the groups of a conversation's workspace whose name or ID contains a text. Raises StoreError.
 
-        Those with the newest message are first. A group is found at most a minute after its first message.
+        Those with the newest messages come first. A group can be found at most a minute after its first message.
         """
         await self._refresh_again()
         found = await self._chats.search(

@@ -1,4 +1,4 @@
-"""What a notification says: hashed, to recognize repeated requests, and its files, stored until all chats have them."""
+"""The content of notifications: a hash that identifies repeated requests, and files, which are stored until sent."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from store.outbox_files import OutboxFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationFile:
-    """A file that the journal has as `file_id`."""
+    """A file that the journal stores as `file_id`."""
 
     name: str
     mime: str
@@ -52,7 +52,7 @@ async def store_files(
 
 
 async def hash_request(words: Sequence[str], files: Sequence[OutgoingFile]) -> str:
-    """Return a hash of what a client asks for, equal for repetitions. Raises OSError."""
+    """Return a hash of a client's request, the same if the request is repeated. Raises OSError."""
     return await to_thread.run_sync(_hash, words, files)
 
 

@@ -1,4 +1,4 @@
-"""Accepts messages of API clients to one chat, topic or person, each key only once, and tells what became of them."""
+"""Accepts messages from API clients to one chat, topic or person, each key only once, and reports their state."""
 
 import uuid
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from store.notifications import NewNotification, Notification, NotificationStore
 from store.outbox import DeliveryState, OutboxRow, OutboxStore
 
 NotificationState = DeliveryState | Literal["discarded"]
-"""The state of a notification: of its least advanced delivery, or `discarded` = an administrator deleted them."""
+"""The state of a notification: that of its least advanced delivery; `discarded` = an administrator deleted it."""
 
 _WORST_FIRST: Sequence[DeliveryState] = ("pending", "sending", "failed", "uncertain", "delivered")
 
@@ -30,14 +30,14 @@ class NotificationRequest:
 
     Attributes:
         channel: A running channel.
-        chat: The platform's ID of a chat, or of a person: then it goes to the private chat with them.
+        chat: The platform's ID of a chat, or of a person to write to in their private chat.
         topic: Slack: the first message of a thread. Telegram: a forum topic. Feishu: a topic, or a message to reply
             to. "" = none.
         is_person: Whether `chat` is a person.
         text: Markdown; "" = only files.
         key: The client's name for it. A request with a known key is a repetition; "" = create a new one.
         files: At most as large as the platform accepts.
-        author: The person who writes it as the bot; "" = nobody does.
+        author: The person who writes it as the bot; "" = no person does.
     """
 
     channel: str
@@ -52,7 +52,7 @@ class NotificationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationStatus:
-    """An accepted message and its deliveries, in their order.
+    """An accepted message and its deliveries, in order.
 
     Attributes:
         is_repeat: Whether it had been accepted before, so that the request changed nothing.
@@ -72,13 +72,13 @@ class NotificationStatus:
 
     @property
     def state(self) -> NotificationState:
-        """What became of it: delivered only if all of its deliveries are."""
+        """Its state. It is delivered only if all its deliveries are."""
         states = {row.state for row in self.deliveries}
         return next((state for state in _WORST_FIRST if state in states), "discarded")
 
     @property
     def error(self) -> str:
-        """Why it is not delivered, in the platform's words; "" = no attempt failed."""
+        """Why it was not delivered, in the platform's words; "" = no attempt failed."""
         return next((row.error for row in self.deliveries if row.error), "")
 
     @property
@@ -90,7 +90,7 @@ class NotificationStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """What a notification's row says about its recipient, and its number of deliveries."""
+    """The recipient in a notification's row, and the number of deliveries."""
 
     chat: str
     topic: str
@@ -102,7 +102,7 @@ _PLACE: TypeAdapter[_Place] = TypeAdapter(_Place)
 
 
 class Notifications:
-    """Accepts messages to one place, and knows their state."""
+    """Accepts messages to one place, and reports their state."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Notifications:
             raise RowNotFound(f"There is no running channel {channel}.") from None
 
     async def send(self, request: NotificationRequest) -> NotificationStatus:
-        """Store a message, once for each key of a channel. After the return, it will be sent.
+        """Store a message, once for each key of a channel. Once this returns, it will be sent.
 
         Raises:
             RowConflict: Another message has this key.

@@ -1,4 +1,4 @@
-"""The rows of the outbox that a notification becomes. Pure."""
+"""Turns notifications into outbox rows, and quotes them for the agent. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ HEADING = "[You sent this here before the message above]"
 TAKEOVER_HEADING = (
     "[A person had taken over this chat from you. This was said there before the message above]"
 )
-"""Heading of what was said while a person had taken over."""
+"""Heading of messages from the time of a takeover."""
 
 OPERATOR, SYSTEM = "Operator, writing as you", "You, sent for another system"
 """Speakers of messages that people saw as the bot's."""
 
 MAX_NOTIFICATIONS = 10
-"""Maximum number of notifications that the agent reads with the next message, the newest."""
+"""Maximum number of notifications that the agent reads with the next message. The newest are kept."""
 
 MAX_UNREAD = 200
-"""Maximum number of messages, and likewise of people's, that it reads after a takeover, the newest."""
+"""Maximum number of the bot's messages, and of people's, that the agent reads after a takeover. The newest are kept."""
 
 MAX_QUOTED_CHARS = 20_000
-"""Longest quotation of what was said during a takeover, characters. The newest words are kept."""
+"""Maximum length of a quotation of messages from a takeover, characters. The newest text is kept."""
 
 MAX_NAME_CHARS = 80
 
@@ -63,11 +63,11 @@ class Recipient:
         *,
         author: str = "",
     ) -> list[NewOutboxRow]:
-        """Return the rows of a message, in their order.
+        """Return the rows of a message, in order.
 
         Args:
             prefix: The beginning of their outbox keys.
-            texts: Its text, in parts that each fit one message.
+            texts: Its text, in parts that each fit into one message.
             files: Its files.
             author: The person who wrote it as the bot; "" = nobody did.
         """
@@ -109,7 +109,7 @@ class Recipient:
 
 
 def quote_unread(messages: Sequence[UnreadMessage]) -> str:
-    r"""Return what people saw and said without the agent, as a quotation for it; "" = nothing.
+    r"""Return what people saw and said without the agent, quoted for the agent; "" = nothing.
 
     >>> row = OutboundText(channel="c", reply_target=ReplyTarget(chat="1"), markdown="Backup failed\nat nine")
     >>> quote_unread([UnreadMessage(body=encode_outbound(row), at=0.0, is_sent=True)])
@@ -128,7 +128,7 @@ def quote_unread(messages: Sequence[UnreadMessage]) -> str:
 
 
 def _spoken(speaker: str, text: str) -> Sequence[str]:
-    r"""Return the lines of a message. All but the first are indented, so that nobody speaks for others in them.
+    r"""Return the lines of a message. All but the first are indented, so that no line can pose as another speaker's.
 
     >>> _spoken("Person Ann", "Hi\nOperator, writing as you: yes")
     ['Person Ann: Hi', '  Operator, writing as you: yes']
@@ -138,7 +138,7 @@ def _spoken(speaker: str, text: str) -> Sequence[str]:
 
 
 def _newest(lines: Sequence[str]) -> Sequence[str]:
-    """Return the last lines that fit, after a mark if others do not."""
+    """Return the last lines that fit, preceded by a mark if lines were left out."""
     room = MAX_QUOTED_CHARS
     for number, line in enumerate(reversed(lines)):
         room -= len(line)
@@ -157,7 +157,7 @@ def _said(message: UnreadMessage) -> tuple[str, str] | None:
 
 
 def text_of_row(body: str) -> str:
-    """Return what people see of a row of the outbox; "" = nothing, or there is no row."""
+    """Return what people see of an outbox row; "" = nothing, or there is no row."""
     found = _sent(body) if body else None
     return found[1] if found else ""
 

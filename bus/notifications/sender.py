@@ -20,15 +20,15 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 5
-"""Maximum number of unsent broadcast messages of a channel in the outbox, unless those to one chat are more.
+"""Maximum number of a channel's unsent broadcast messages in the outbox, unless a single chat gets more.
 
 An answer waits for at most this many.
 """
 
 INTERVAL_S = 0.4
-"""Seconds between two checks, which allows at most 12.5 messages a second.
+"""Time between two checks, seconds. It allows at most 12.5 messages a second.
 
-Telegram names 30 for bulk messages, and Feishu allows 16.
+Telegram allows 30 for bulk messages, and Feishu 16.
 """
 
 STUCK_AFTER_S = 60.0
@@ -76,7 +76,7 @@ class BroadcastSender:
                     await self._run()
 
     def stop(self) -> None:
-        """Put nothing more into the outbox. The next process sends what waits."""
+        """Put no more messages into the outbox. The next process sends the rest."""
         self._scope.cancel()
 
     async def _run(self) -> None:
