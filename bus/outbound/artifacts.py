@@ -26,7 +26,7 @@ class ArtifactDownloader:
     async def download(
         self, body: OutboundFile, *, max_bytes: int
     ) -> AsyncIterator[OutgoingFile | str]:
-        """Yield the file in a temporary folder, or a sentence for the user that says why it is missing.
+        """Yield the file in a temporary folder, or a sentence that tells the user why it is missing.
 
         Raises:
             DeliveryError: the thread's files, the journal or the disk cannot be used now, or the journal does not have

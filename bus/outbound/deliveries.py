@@ -1,4 +1,4 @@
-"""What administrators do with deliveries: send them again, discard them, and undo that; one, or all that match."""
+"""Lets administrators resend deliveries, discard them, and undo that, for one delivery or all that match."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,10 +14,10 @@ from store.errors import RowConflict, RowNotFound
 from store.outbox import NEWEST, DeliveryFilter, DeliveryState, OutboxRow, OutboxStore
 
 BATCH = 100
-"""Rows that one transaction changes."""
+"""Maximum number of rows that one transaction changes."""
 
 MAX_CHANGED = 10_000
-"""Rows that one request looks at. The answer says how many remain."""
+"""Maximum number of rows that one request processes. The response says how many remain."""
 
 RESENDABLE: Sequence[DeliveryState] = ("failed", "uncertain")
 DISCARDABLE: Sequence[DeliveryState] = ("failed", "uncertain", "pending")
@@ -27,13 +27,13 @@ SecondSend = Literal["may_appear_twice", "appears_once"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryChanges:
-    """What one request changed.
+    """The changes of one request.
 
     Attributes:
-        matched: How many deliveries matched before.
+        matched: How many deliveries matched before the request.
         changed: How many were changed.
-        remaining: How many match that the request did not look at: repeat it for them.
-        batch: The name by which a discard is undone; "" for others.
+        remaining: How many matching deliveries were not processed. Repeat the request for these.
+        batch: The name for undoing a discard; "" for other requests.
     """
 
     matched: int
@@ -44,9 +44,9 @@ class DeliveryChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondSendEffect:
-    """What people may see if a delivery of unknown outcome is sent again.
+    """What people may see if a delivery with an unknown outcome is sent again.
 
-    `until`: the end of the time in which the platform drops it by its key, Unix seconds; None = it is no matter of
+    `until`: when the platform stops dropping repeated sends with its key, Unix seconds; None = this does not depend on
     time.
     """
 
@@ -102,11 +102,11 @@ class Deliveries:
         return await self._count(wanted, DISCARDABLE if wanted.states else RESENDABLE)
 
     async def resend_all(self, wanted: DeliveryFilter) -> DeliveryChanges:
-        """Send all that match and are failed or uncertain again, oldest last. Raises StoreError."""
+        """Send all matching failed or uncertain deliveries again, oldest last. Raises StoreError."""
         return await self._change(wanted, RESENDABLE, self._worker.resend)
 
     async def discard_all(self, wanted: DeliveryFilter) -> DeliveryChanges:
-        """Discard all that match and are failed or uncertain, or pending if the filter says so. Raises StoreError."""
+        """Discard all matches that are failed, uncertain or, if the filter says so, pending. Raises StoreError."""
         batch, allowed = _new_batch(), DISCARDABLE if wanted.states else RESENDABLE
         changes = await self._change(wanted, allowed, partial(self._discard, batch))
         return replace(changes, batch=batch)
@@ -184,7 +184,7 @@ def second_send_effect(row: OutboxRow, *, window_s: float, now: float) -> Second
 
 
 def _only(wanted: DeliveryFilter, allowed: Sequence[DeliveryState]) -> DeliveryFilter:
-    """Return a filter with the allowed ones of its states."""
+    """Return a filter with only the allowed states."""
     return replace(wanted, states=[one for one in allowed if one in (wanted.states or allowed)])
 
 

@@ -34,16 +34,16 @@ from store.outbox import OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 SEND_DEADLINE_S = 60.0
-"""Time limit of one attempt, seconds. After it, the outcome is unknown."""
+"""Time limit of one attempt, seconds. After that, the outcome is unknown."""
 
 CLOCK_ERROR_S = 15 * 60.0
 """How far the clock of this machine, or of the node that stored a row, may be ahead of the platform's, seconds."""
 
 STOP_GRACE_S = 3.0
-"""Time limit of an attempt in progress when Parley stops, seconds. After it, the outcome is unknown."""
+"""Time limit for an attempt in progress when Parley stops, seconds. After that, the outcome is unknown."""
 
 MAX_UNEXPECTED_ERRORS = 3
-"""Maximum number of attempts of a row that end with an unexpected exception of the adapter."""
+"""Maximum number of attempts to send a row that end with an unexpected exception in the adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class DecodedRow:
     Attributes:
         message: The message that the row changes or deletes, if it was sent.
         edits: Whether the row changes an existing message, which may be repeated.
-        repeatable: Whether the row may be repeated now, because of `edits` or the platform's idempotency window.
+        repeatable: Whether the row may be sent again now, because of `edits` or the platform's idempotency window.
     """
 
     row: OutboxRow
@@ -79,8 +79,8 @@ _UNKNOWN = "outcome unknown"
 class DeliveryAttempts:
     """Makes attempts and records their outcomes.
 
-    If an outcome cannot be recorded, it is kept in memory until the store works again. So a sent message is not sent
-    again.
+    If an outcome cannot be recorded, it is kept in memory until the store works again, so that a sent message is not
+    sent twice.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class DeliveryAttempts:
     async def advance(
         self, row: OutboxRow, body: OutboundMessage, adapter: Adapter
     ) -> ClosedRow | None:
-        """Advance a row by one step. Return it if it is closed now.
+        """Advance a row by one step. Return it if it is now closed.
 
         Raises:
             StoreError: Nothing was sent, and the row has not changed.
         """
-        if row.id in self._in_flight:  # The task of the chat's old ID has closed it.
+        if row.id in self._in_flight:  # The task for the chat's old ID has closed it.
             await self._in_flight[row.id][2].wait()
             return None
         decoded = await self._prepare(row, body, adapter)
         if row.state == "sending":
-            # An earlier process stopped between the send and its record.
+            # An earlier process stopped between sending the row and recording the outcome.
             error = _unknown_outcome(decoded, "Parley stopped while the message was sent")
             return await self._record(decoded, error, since=row.last_sent_at or row.updated_at)
         if row.uncertain_attempts and not decoded.repeatable:
@@ -138,7 +138,7 @@ class DeliveryAttempts:
         return await self._attempt(decoded)
 
     async def show_failure(self, closed: ClosedRow) -> None:
-        """Replace a permanently refused text of an answer with a notice. Raises nothing."""
+        """Replace an answer's text that was permanently refused with a notice. Raises nothing."""
         decoded = closed.decoded
         await self._sender.show_failure(
             "" if closed.is_uncertain else decoded.row.key,
@@ -148,7 +148,7 @@ class DeliveryAttempts:
         )
 
     async def _prepare(self, row: OutboxRow, body: OutboundMessage, adapter: Adapter) -> DecodedRow:
-        """Return a row with the message that it changes, and whether it may be repeated. Raises StoreError."""
+        """Return a row with the message that it changes, and whether it may be sent again. Raises StoreError."""
         message = await self._sender.find_changed_message(body)
         edits = self._sender.is_edit(body, adapter, message)
         window_s = adapter.capabilities.idempotent_send_s
@@ -177,11 +177,11 @@ class DeliveryAttempts:
         return await self._send_and_record(decoded, started_at=now)
 
     async def _send_and_record(self, decoded: DecodedRow, *, started_at: float) -> ClosedRow | None:
-        """Send a row whose attempt is in the store, and record the outcome."""
+        """Send a row whose attempt has been stored, and record the outcome."""
         row, chat = decoded.row, (decoded.row.conversation.channel, decoded.body.reply_target.chat)
         closed = None
         recorded = anyio.Event()
-        # Shielded, so that accepted messages are recorded even while Parley stops.
+        # Shielded, so that messages that the platform accepted are recorded even while Parley stops.
         with anyio.CancelScope(shield=True, deadline=self._stop_at) as scope:
             self._scopes.add(scope)
             self._in_flight[row.id] = (*chat, recorded)
@@ -256,7 +256,7 @@ class DeliveryAttempts:
             return DeliveryError("the lookup failed", retryable=True)
 
     async def _repeat_once(self, decoded: DecodedRow) -> ClosedRow | None:
-        """Send a row of unknown outcome once more, `repeat_after_s` after the uncertain attempt."""
+        """Send a row with an unknown outcome once more, `repeat_after_s` after the uncertain attempt."""
         row = decoded.row
         if row.uncertain_attempts > 1:
             return await self._record(decoded, DeliveryError(row.error or _UNKNOWN))
@@ -265,7 +265,7 @@ class DeliveryAttempts:
         return await self._attempt(decoded)
 
     async def _is_too_early(self, row: OutboxRow) -> bool:
-        """Return whether it is too early to send a row of unknown outcome again. If so, postpone it."""
+        """Return whether it is too early to resend a row with an unknown outcome. If so, postpone it."""
         now, after_s = self._now(), self._timings.repeat_after_s
         sent_at = row.last_sent_at or row.updated_at
         if not sent_at <= now < sent_at + after_s:
@@ -283,7 +283,7 @@ class DeliveryAttempts:
     ) -> ClosedRow | None:
         """Record the outcome of an attempt, with retries until the store works. Return the row if it is closed.
 
-        `since`: when a wait begins, if not now.
+        `since`: when the wait begins, if not now.
         """
         row, now = decoded.row, self._now()
         is_uncertain = row.uncertain_attempts > 0 and not decoded.repeatable
@@ -291,7 +291,7 @@ class DeliveryAttempts:
         if isinstance(decoded.body, OutboundText):
             body = replace(decoded.body, uncertain=is_uncertain)
             if isinstance(outcome, MessageTooLong) and len(outcome.pieces) > 1:
-                # The row's text needs several messages now, which replace the repeated edit of its text.
+                # The row's text now needs several messages, which replace the repeated edit of its text.
                 again = repeated_edit_key(row.key)
                 await self._start_part(row, first_part(body, outcome.pieces), supersedes=again)
                 return None
@@ -357,7 +357,7 @@ class DeliveryAttempts:
         if error.retry_after_s is not None:
             chat = (decoded.body.channel, decoded.body.reply_target.chat)
             self._limiter.pause(chat, decision.wait_s)
-        # If an earlier process recorded a send in the future, the clock was set back.
+        # If an earlier process recorded a send in the future, the clock has been set back since.
         not_before = min(since, now) + decision.wait_s
         outcome_unknown = decision.outcome_unknown
         await self._store.call(
@@ -373,9 +373,9 @@ class DeliveryAttempts:
         return None
 
     async def _move(self, decoded: DecodedRow, error: DeliveryError) -> DeliveryError | None:
-        """Redirect a row to another place, as if it was new.
+        """Redirect a row to another place, as if it were new.
 
-        Return the error that ends its attempts if that is impossible.
+        If that is impossible, return the error that ends its attempts.
         """
         row, body = decoded.row, decoded.body
         if not isinstance(body, OutboundText | OutboundFile):
@@ -401,7 +401,7 @@ class DeliveryAttempts:
                 row.id,
                 encode_outbound(moved),
                 now=self._now(),
-                # It edits a message in the original place.
+                # The row edits a message in the original place.
                 supersedes=repeated_edit_key(row.key),
             )
         )
@@ -410,7 +410,7 @@ class DeliveryAttempts:
     async def _moved_text(
         self, decoded: DecodedRow, body: OutboundText, target: ReplyTarget, moved_to: MovedTo
     ) -> OutboundText:
-        """Return a text for another place. The first text of an answer there begins with a line that says why."""
+        """Return a text for another place. An answer's first text there begins with a line that explains the move."""
         moved = replace(
             body,
             reply_target=target,
@@ -455,5 +455,5 @@ def _was_uncertain(body: OutboundMessage) -> bool:
 
 
 def _unknown_outcome(decoded: DecodedRow, reason: str) -> DeliveryError:
-    """Return the error of an attempt that may have succeeded. Edits can be repeated, so theirs is not ambiguous."""
+    """Return the error of an attempt that may have succeeded. It is not ambiguous for edits, which can be repeated."""
     return DeliveryError(reason, retryable=True, ambiguous=not decoded.edits)

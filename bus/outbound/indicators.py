@@ -25,32 +25,32 @@ from store.outbox import NewOutboxRow, OutboxRow, OutboxStore
 log = logging.getLogger(__name__)
 
 INDICATOR_DEADLINE_S = 10.0
-"""Time limit of one call, seconds. After it, the indicator is given up."""
+"""Time limit of one call, seconds. After that, the indicator is given up."""
 
 RETRY_S = 6 * 3600.0
-"""How long to retry an indicator that the platform refuses temporarily, seconds. Clocks may jump by an hour."""
+"""How long to retry an indicator that the platform temporarily refuses, seconds. Clocks may jump by an hour."""
 
 RETRY_BACKOFF = Backoff(first_s=1.0, cap_s=60.0, jitter=0.5)
 """Minimum waits between these attempts, seconds."""
 
 REPEATED, REPEATED_S = 2000, 15.0
-"""At a start, indicators of recently closed rows are shown again: maximum number of rows, and their maximum age
-before the last one, seconds."""
+"""At a start, indicators of recently closed rows are shown again: the maximum number of rows, and how long before the
+last row they may have been closed, seconds."""
 
 SHOW_AFTER_S = 0.05
-"""How long a turn works before its indicator is shown, seconds. The call would delay an immediate answer."""
+"""How long a turn works before its indicator is shown, seconds. An earlier call would delay an immediate answer."""
 
 MAX_WORKING = 64
-"""Maximum number of simultaneous working indicators per channel. Further ones are shown when these end."""
+"""Maximum number of simultaneous working indicators per channel. Further indicators are shown when these end."""
 
 MAX_REMEMBERED = 1_000
-"""Maximum number of messages to remember as having no indicator of an earlier process.
+"""Maximum number of messages to remember as having no indicator from an earlier process.
 
-Others are assumed to have one.
+Other messages are assumed to have one.
 """
 
 MAX_LOGGED_KINDS = 100
-"""Maximum number of kinds of failure to log, once each."""
+"""Maximum number of kinds of failure to log. Each is logged once."""
 
 
 _Message = tuple[str, ReplyTarget]
@@ -58,7 +58,7 @@ _Message = tuple[str, ReplyTarget]
 
 
 class IndicatorUpdater:
-    """Shows and refreshes indicators on platforms that have them. Raises no errors of indicators.
+    """Shows and refreshes indicators on platforms that have them. Failures of indicators are not raised.
 
     Args:
         credentials_after_s: How long to retry the last indicator of a turn while the platform refuses the bot's
@@ -79,16 +79,16 @@ class IndicatorUpdater:
         is_first: bool = False,
         on_shown: Callable[[], None] = lambda: None,
     ) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that shows the working indicator after `SHOW_AFTER_S`, until it is canceled.
+        """Return a function that shows the working indicator from `SHOW_AFTER_S` on until it is canceled.
 
-        None = the platform has none.
+        None = the platform has no indicators.
 
         `is_first`: whether no other process has worked on the message at `target`. `on_shown` is called whenever the
         platform has shown it.
         """
         if not isinstance(adapter, SupportsIndicators):
             return None
-        # Without a bound, a burst of messages makes more calls for typing than for answers.
+        # Without a limit, a burst of messages would cause more calls for typing than for answers.
         self._rooms.setdefault(adapter.name, anyio.Semaphore(MAX_WORKING, fast_acquire=True))
         message = (adapter.name, target)
         if is_first and message not in self._was_shown:
@@ -116,7 +116,8 @@ class IndicatorUpdater:
             return None
         if age_s > (self._credentials_after_s if error.credentials_refused else RETRY_S):
             return None
-        # Each wait is longer, because only some of the calls that wait for a limit can succeed when it ends.
+        # Each wait is longer than the one before, because only some of the calls that wait for a rate limit can succeed
+        # when it ends.
         doublings = int(max(age_s, 0.0) + 1).bit_length()
         return max(error.retry_after_s or 0.0, RETRY_BACKOFF.wait_s(doublings))
 
@@ -166,7 +167,8 @@ class IndicatorUpdater:
         if kind not in self._logged and len(self._logged) < MAX_LOGGED_KINDS:
             self._logged.add(kind)
             log.warning("indicator failed: %s", kind)
-        # The traceback and this frame refer to each other, so both would stay until the next garbage collection.
+        # The traceback and this frame refer to each other, so both would stay in memory until the next garbage
+        # collection.
         return error.with_traceback(None)
 
 
@@ -182,9 +184,9 @@ async def list_repeated(outbox: OutboxStore, now: float) -> list[NewOutboxRow]:
 async def is_answered(
     outbox: OutboxStore, row: OutboxRow, body: OutboundMessage, sent: str = ""
 ) -> bool:
-    """Return whether a turn whose last row is closed succeeded and people may see its answer. Raises StoreError.
+    """Return whether a turn whose last row is closed has succeeded, and people may see its answer. Raises StoreError.
 
-    False if the platform permanently refused one of its texts. A text of unknown outcome may be visible.
+    False if the platform permanently refused one of its texts. A text with an unknown outcome may be visible.
     `sent`: the key of a row that is known to be visible.
     """
     if body.final_status != "ok":

@@ -38,13 +38,13 @@ WORKING_TEXT = "…"
 """Text of a streaming message before the first word."""
 
 PATCH_DEADLINE_S = 8.0
-"""Time limit of one patch, seconds. The next one, or the final text, replaces a lost one."""
+"""Time limit of one patch, seconds. The next patch, or the final text, replaces a lost patch."""
 
 KEEPALIVE_S = 20.0
 """How often to repeat an unchanged draft, seconds. Telegram shows a draft for 30 s."""
 
 DRAFT_DEADLINE_S = 8.0
-"""Time limit of one draft, seconds. The next one replaces a lost one."""
+"""Time limit of one draft, seconds. The next draft replaces a lost draft."""
 
 DRAFT_CHARS = 4000
 """Maximum length of a draft, characters. It shows the end of a longer answer."""
@@ -83,7 +83,7 @@ class LiveReply:
         self._now = now
 
     def note_sign(self) -> None:
-        """Note that people see a sign of the turn now."""
+        """Record that people now see a sign of the turn."""
         if self.signed_at is None and self.is_first_attempt:
             self.signed_at = self._now()
 
@@ -93,7 +93,7 @@ class LiveReply:
         progress: Callable[[Messages], str] | None = None,
         steps: Callable[[], Sequence[ToolStep]] | None = None,
     ) -> None:
-        """Announce newer text. Returns at once. Text that was not shown yet is skipped.
+        """Announce newer text. Returns at once. Earlier text that has not been shown yet is skipped.
 
         The functions are called only when their text can be shown. Building the text for every token would take
         quadratic time.
@@ -119,10 +119,10 @@ class LiveReply:
         await self.run_safely()
 
     async def find_shown(self) -> None:
-        """Find what an earlier process showed. Waits while the store is unavailable."""
+        """Find the messages that an earlier process showed. Waits while the store is unavailable."""
 
     async def open(self) -> None:
-        """Show that work starts, unless it is shown. Waits while the store is unavailable."""
+        """Show that work has started, unless that is already shown. Waits while the store is unavailable."""
 
     async def wait_for_words(self) -> None:
         """Wait until there are words of the answer to show, or an earlier process showed any."""
@@ -140,7 +140,7 @@ class LiveReply:
             await self.run()
 
     async def show_tool_steps(self) -> None:
-        """Show the tool calls that finished meanwhile, on a platform that keeps them."""
+        """Show the tool calls that have finished since the last call, on a platform that keeps showing them."""
         if not _keeps_tool_steps(type(self._adapter)):
             return
         for step in self._steps():
@@ -169,7 +169,7 @@ class LiveReply:
     def is_first_attempt(self) -> bool:
         """Whether no earlier process can have shown anything of this turn.
 
-        Edits count too, because they reset the starts.
+        Edits also count as attempts, because they reset the number of starts.
         """
         return self._row.starts <= 1 and not self._inbound.edit_count
 
@@ -221,8 +221,8 @@ class StreamingMessage(LiveReply):
                 return
 
     async def _patch_all(self, adapter: SupportsStreaming, ready: int) -> bool:
-        """Update all messages, the one with index `ready` without waiting. False = patch no more."""
-        # Read the text only now, so that it includes text from while the message waited for its slot.
+        """Update all messages, without waiting for the one with index `ready`. False = stop patching."""
+        # Read the text only now, so that it includes text that arrived while the message waited for its slot.
         self._changed = anyio.Event()
         await self.show_tool_steps()
         answer = self._text()
@@ -302,7 +302,7 @@ class StreamingMessage(LiveReply):
 
 
 async def add_progress(adapter: Adapter, parts: list[str], progress: str) -> list[str]:
-    """Append progress lines to the last part if they fit. They never start another message."""
+    """Append progress lines to the last part if they fit. They never begin a new message."""
     if not progress:
         return parts
     *before, last = parts
@@ -354,7 +354,7 @@ class DraftReply(LiveReply):
 
 
 class ProgressNotice(LiveReply):
-    """Shows nothing until a turn has taken `progress_notice_after_s`."""
+    """Shows a notice only after a turn has taken `progress_notice_after_s`."""
 
     @override
     async def find_shown(self) -> None:
@@ -381,7 +381,7 @@ class ProgressNotice(LiveReply):
 async def show_live_reply(
     delivery: DeliveryWorker, row: InboxRow, inbound: InboundMessage, *, now: Clock = time.time
 ) -> AsyncIterator[LiveReply]:
-    """Show inside the block that a turn runs. After the block, sends no indicators or edits for it.
+    """Inside the block, show that a turn runs. After the block, no indicators or edits are sent for it.
 
     If the agent may stay silent, nothing is shown before its first words.
 

@@ -1,7 +1,7 @@
-"""Where an answer goes when the place of its question is gone.
+"""Where an answer goes if the place of its question is gone.
 
 It goes to the chat itself, without the topic or thread. If that is gone, it goes to the person who asked, in private.
-Otherwise the row fails, and the admin sees it. A short line says why the answer is there.
+Otherwise the row fails, and the administrator sees it. A short line in the moved answer explains the move.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from bus.platform import Adapter, SupportsPrivateChats
 
 
 def can_move(key: str, body: OutboundMessage) -> bool:
-    """Return whether a row is part of the answer to a message. Its key then begins with the message's row ID.
+    """Return whether a row is part of the answer to a message: then its key begins with the message's row ID.
 
     >>> can_move("notification:slack:7:0", OutboundText(channel="c", reply_target=ReplyTarget(chat="c"), markdown="x"))
     False
@@ -29,7 +29,7 @@ async def find_place(
     """Return where a refused message may go instead, or None.
 
     Raises:
-        DeliveryError: The platform could not be asked for the private chat.
+        DeliveryError: The private chat could not be looked up on the platform.
     """
     target = body.reply_target
     without_thread = replace(target, thread="", reply_to="", thread_root="")

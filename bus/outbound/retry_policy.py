@@ -13,9 +13,9 @@ class RetryTimings:
 
     Attributes:
         backoff: Waits between attempts if the platform names no time.
-        lookup_after_s: Wait before looking up a send of unknown outcome, which may still be on its way.
+        lookup_after_s: Wait before looking up a send with an unknown outcome, which may still be on its way.
         repeat_after_s: Wait before repeating such a send if it cannot be looked up or was not found. A platform may
-            carry out a request seconds after its connection broke.
+            carry out a request seconds after the connection broke.
         give_up_after_s: How long after the first attempt to retry.
         credentials_after_s: How long after a row's creation to retry while the platform refuses the bot's credentials.
     """
@@ -56,7 +56,7 @@ def decide_retry(
 ) -> RetryDecision:
     """Decide what to do after a failed attempt.
 
-    After an attempt of unknown outcome, a row can end as uncertain but not as failed, even if later attempts are
+    After an attempt with an unknown outcome, a row can end as uncertain but not as failed, even if later attempts are
     refused.
 
     Args:

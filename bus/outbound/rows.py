@@ -26,14 +26,14 @@ from store.outbox import NewOutboxRow, OutboxRow
 
 ANSWER_FILE_NAME = "answer.md"
 UNUSED_TEXT = "…"
-"""Text of a streaming message that the answer does not need and that cannot be deleted."""
+"""Text that replaces an unneeded streaming message that cannot be deleted."""
 
 
 REPEAT_EDIT_AFTER_S = 10.0
-"""How late platforms may carry out a call whose connection broke, seconds. Slack was seen to take 4 s."""
+"""How late platforms may carry out a call whose connection broke, seconds. Slack has been seen to take 4 s."""
 
 MAX_OPTION_BUTTONS = 10
-"""Most options to show as buttons. Slack's `actions` block takes 25."""
+"""Maximum number of options to show as buttons. Slack's `actions` block takes 25."""
 
 LABEL_CHARS = 75
 """Maximum label length of a button, characters (Slack's limit)."""
@@ -81,7 +81,7 @@ def text_rows(
 
 
 def operator_stop_rows(row: InboxRow, inbound: InboundMessage) -> list[NewOutboxRow]:
-    """Return the answer to a message that an operator stopped before its turn began; none if nobody asked the bot."""
+    """Return the answer to a message that an operator stopped before its turn began; none if no one asked the bot."""
     if inbound.is_overheard:
         return []
     return text_rows(row, inbound, [inbound.reply_target.texts.stopped_by_operator])
@@ -102,7 +102,7 @@ def is_answer_text(key: str) -> bool:
 
 
 def reply_buttons(row: InboxRow, reply: Reply, texts: Messages) -> tuple[Button, ...]:
-    """Return the buttons under an answer. People can also write the answers, and choose from long lists only so."""
+    """Return the buttons under an answer. People can also write their answer. Long lists have no buttons."""
     if reply.question.needs_approval:
         approve = ButtonToken(ButtonAction.APPROVE, row.id).text
         deny = ButtonToken(ButtonAction.DENY, row.id).text
@@ -166,7 +166,7 @@ def silent_rows(row: InboxRow, inbound: InboundMessage, seen: LiveMessages) -> l
 def repeated_edit_rows(reply: Sequence[NewOutboxRow], *, now: float) -> list[NewOutboxRow]:
     """Return rows that repeat the edits of a reply `REPEAT_EDIT_AFTER_S` later.
 
-    They restore the reply's text if the platform carries out an earlier edit after the reply's own.
+    They restore the reply's text if the platform carries out an earlier edit after the reply's own edit.
     """
     bodies = [(new, decode_outbound(new.body)) for new in reply]
     return [
@@ -294,7 +294,7 @@ def _texts(
             reply_target=inbound.reply_target,
             markdown=part,
             replaces=streaming_key(row, index) if index < streaming_count else "",
-            # No person's message began a topic that replies could belong to.
+            # There is no person's message that began a topic to which replies could belong.
             begins_topic=bool(inbound.origin) and not (inbound.is_private or row.key.topic),
         )
         for index, part in enumerate(parts)

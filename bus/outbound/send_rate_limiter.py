@@ -10,7 +10,7 @@ ChatKey = tuple[str, str]
 
 
 class SendRateLimiter:
-    """Spaces the calls to each chat. A platform's Retry-After stops only its chat.
+    """Spaces the calls to each chat. A platform's Retry-After delays only the chat it concerns.
 
     Each chat has a virtual schedule with one call every `interval_s`. A quiet chat may run ahead of it by a burst. This
     is the generic cell rate algorithm, with one number per chat.
@@ -30,7 +30,7 @@ class SendRateLimiter:
         Args:
             chat: The chat, or something else with a limit.
             interval_s: Minimum interval between calls in the long run.
-            burst: Number of calls to a quiet chat that need not wait.
+            burst: Number of calls to a quiet chat that do not have to wait.
         """
         while (wait := self._wait_s(chat, interval_s * (burst - 1))) > 0:  # noqa: ASYNC110 - it may grow
             await anyio.sleep(wait)

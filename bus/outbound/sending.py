@@ -96,7 +96,7 @@ class RowSender:
     async def show_failure(
         self, key: str, body: OutboundMessage, adapter: Adapter, message: MessageId | None
     ) -> None:
-        """Send a notice instead of a permanently refused text that people saw a part of, or would miss. Raises nothing.
+        """Send a notice instead of a refused text, if people saw part of it or would miss it. Raises nothing.
 
         `key`: the key of its row; "" = people may see the text after all.
         """
@@ -143,7 +143,7 @@ class RowSender:
             try:
                 return await adapter.send_file(body.reply_target, file, key=row.key)
             except DeliveryError as refusal:
-                # The client that sent a notification sees the platform's reason. Nobody else waits for the file.
+                # The client that sent a notification sees the platform's reason. No one else waits for the file.
                 if refusal.retryable or refusal.ambiguous or refusal.place_gone or body.file_id:
                     raise
                 return await self._explain_refusal(row, body, adapter, refusal)
@@ -251,7 +251,7 @@ async def _edit_only(adapter: Adapter, message: MessageId, body: OutboundEdit) -
 
 
 def _repeatable(error: DeliveryError) -> DeliveryError:
-    """Return the error of an edit. An edit of unknown outcome is retried."""
+    """Return the error of an edit. An edit with an unknown outcome is retried."""
     if not error.ambiguous:
         return error
     return DeliveryError(error.user_message, retryable=True, retry_after_s=error.retry_after_s)

@@ -1,9 +1,9 @@
 """Delivery worker: sends outbox rows, in order within a conversation, and records each outcome.
 
-What each failure does here (bus/errors.py has the whole policy):
+The effect of each failure here (bus/errors.py has the whole policy):
 
 - StoreError: The row does not change. Its task waits and continues. If an outcome cannot be recorded, it is kept in
-memory until the store works again. So a sent message is not sent again.
+memory until the store works again, so that a sent message is not sent twice.
 - DeliveryError: Its flags decide: retry, uncertain or failed (retry_policy.py).
 - Any other exception of an adapter: The attempt's outcome is unknown. It is logged with its traceback, at most
   `attempts.MAX_UNEXPECTED_ERRORS` times.
@@ -46,7 +46,7 @@ MAX_SENT = 50_000
 """Maximum number of conversations whose sent messages are remembered."""
 
 TASK_PAUSE_S = 1.0
-"""How long a task waits after an error other than the store's, seconds."""
+"""How long a task waits after an error that does not come from the store, seconds."""
 
 
 class DeliveryWorker:
@@ -111,7 +111,7 @@ class DeliveryWorker:
                     self._attempts.stop()
 
     def adapter(self, channel: str) -> Adapter:
-        """Return the adapter of a channel. Raises KeyError: The channel is not running."""
+        """Return the adapter of a channel. Raises KeyError if the channel is not running."""
         return self._adapters[channel]
 
     async def enqueue(self, key: ConversationKey, rows: Sequence[NewOutboxRow]) -> None:
@@ -122,7 +122,7 @@ class DeliveryWorker:
     def notify(self, key: ConversationKey, *, are_new: bool = True) -> None:
         """Announce that a conversation may have open rows. Call it after every commit of rows. Cheap.
 
-        `are_new`: whether all these rows were stored after all others of the conversation.
+        `are_new`: whether all these rows were stored after all other rows of the conversation.
         """
         key = self._migrated.current_key(key)
         if not are_new:
@@ -143,7 +143,7 @@ class DeliveryWorker:
         found = await self._outbox.find_own_open(after_id)
         for key, first_id in found.items():
             if key not in self._running:
-                # Do not search from the first row, because most were sent since they were found.
+                # Do not search from the first row, because most rows have been sent since they were found.
                 self._next_ids[key] = min(first_id, self._next_ids.get(key, 0))
                 self.notify(key)
         return {chat_of(key) for key in found}
@@ -153,7 +153,7 @@ class DeliveryWorker:
         return await self._outbox.find(row_key)
 
     async def list_unread(self, row: InboxRow, person: str, *, limit: int) -> list[UnreadMessage]:
-        """Return what was said without the agent before a message. See `OutboxStore`."""
+        """Return the messages before a message that the agent has not read. See `OutboxStore`."""
         return await self._outbox.list_unread(
             row.key,
             conversation_id=row.conversation_id,
@@ -165,7 +165,7 @@ class DeliveryWorker:
         )
 
     async def resend(self, row_ids: Sequence[int]) -> list[OutboxRow]:
-        """Send the failed and uncertain ones of these rows again now. Return them. Raises StoreError."""
+        """Send the failed and uncertain rows among these again now, and return them. Raises StoreError."""
         rows = await self._outbox.resend(row_ids, now=self._now())
         for row in rows:
             self.notify(row.conversation, are_new=False)
@@ -198,7 +198,7 @@ class DeliveryWorker:
             await self._attempts.wait_recorded(channel, self._migrated.list_ids(channel, chat))
 
     async def wait_idle(self) -> None:
-        """Wait until no conversation has rows to send now, for a stop. Has no time limit."""
+        """Wait until no conversation has rows to send now. Used when stopping. Has no time limit."""
         while self._running.keys() - self._idle:  # noqa: ASYNC110 - only at shutdown, where 20 ms do not matter
             await anyio.sleep(0.02)
 
@@ -250,7 +250,7 @@ class DeliveryWorker:
     async def wait_until_owner(self) -> None:
         """Wait while this chat may have failed over to another process.
 
-        It may have sent the answer, which must not change anymore.
+        That process may have sent the answer, which must no longer change.
         """
         while not self._outbox.is_owner:  # noqa: ASYNC110 - time and another thread change it
             await anyio.sleep(OWNER_POLL_S)
@@ -363,7 +363,7 @@ class DeliveryWorker:
     async def repeat_indicators(self) -> None:
         """Store indicators of the most recently closed rows of this node or of no node.
 
-        If a process was killed, it may not have shown them.
+        A process that was killed may not have shown them.
         """
         repeated = await self._store.call(lambda: list_repeated(self._outbox, self._now()))
         await self._store.call(lambda: self._outbox.enqueue(repeated))
