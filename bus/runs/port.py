@@ -1,6 +1,6 @@
-"""Runs and ThreadFiles: the two ways from a conversation to an agent, whichever server it is at.
+"""Runs and ThreadFiles: the interfaces through which a conversation reaches an agent, whatever server the agent is on.
 
-`gateway/embedded_runs.py` executes runs in this process; `bus/runs/remote.py` has a LangGraph Server execute them
+`gateway/embedded_runs.py` executes runs in this process; `bus/runs/remote.py` lets a LangGraph Server execute them
 (`channels.langgraph_url`). `gateway/embedded_files.py` reads and writes the files of threads in this process;
 `bus/runs/remote_files.py` asks another gateway (`channels.gateway_url`). `tests/contracts/test_runs.py` and
 `test_thread_files.py` hold both classes of each to the same behavior.
@@ -31,7 +31,7 @@ ACTIVE_STATUSES = ("pending", "running")
 
 
 STARTED_STATUSES = (*ACTIVE_STATUSES, "success")
-"""The statuses of a run that is not followed by another one for the same message."""
+"""The statuses of a run after which the same message gets no other run."""
 
 FIND_LIMIT = 20
 """Maximum number of a thread's newest runs to search for the run of a message."""
@@ -53,7 +53,7 @@ class StreamedPart:
     """A part of the stream of a run.
 
     Attributes:
-        position: Its position among the run's events, in the server's own form; "" = the server gives none.
+        position: Its position among the run's events, in the server's format; "" = the server gives none.
         part: Its content.
     """
 
@@ -65,7 +65,7 @@ class Runs(Protocol):
     """Threads and runs. Every method raises `RunError`, and no other error, if the server fails.
 
     After a `retryable` `RunError`, the same call may succeed. `AgentThreadNotFound` means that the server does not have
-    the thread, and `AgentThreadBusy` that another run holds it.
+    the thread, and `AgentThreadBusy` means that another run holds it.
     """
 
     async def create_thread(self, thread_id: str, metadata: Mapping[str, str]) -> None:
@@ -74,10 +74,10 @@ class Runs(Protocol):
     async def start(self, request: AgentRunRequest) -> str:
         """Start the run of a message after the other runs of its thread. Return its ID.
 
-        If a run of the message is pending, running or successful, return that one instead. After a failed or lost run,
-        continue from the thread's last checkpoint if that has the message or took the answer. Otherwise the run begins
-        with the message, and the message that it replaces (`rewind_point`) is removed from the thread first. A run
-        continues even if no one reads its events. Some servers respond only when the run begins.
+        If a run of the message is pending, running or successful, return that run instead. After a failed or lost run,
+        continue from the thread's last checkpoint if it contains the message or took the answer. Otherwise, the run
+        begins with the message, after the message that it replaces (`rewind_point`) has been removed from the thread. A
+        run continues even if no one reads its events. Some servers respond only when the run begins.
 
         Raises:
             RewindUnsupported: The server cannot remove the replaced message from the thread.
@@ -91,8 +91,8 @@ class Runs(Protocol):
         Args:
             thread_id: The thread.
             run_id: The run.
-            after: The position of the last event that was read; "" = from the first event. If the server has dropped
-                events, it yields the thread's state instead. Servers without positions start again.
+            after: The position of the last event read; "" = start with the first event. If the server has dropped
+                events, it yields the thread's state instead. Servers without positions start from the beginning.
         """
 
     async def find_run(
@@ -104,7 +104,7 @@ class Runs(Protocol):
         """Return the status of a run."""
 
     async def get_state(self, thread_id: str) -> Mapping[str, Any]:
-        """Return the present values of a thread as JSON, with its interrupts; empty for a new thread."""
+        """Return the current values of a thread as JSON, with its interrupts; empty for a new thread."""
 
     async def cancel(self, thread_id: str, run_id: str, message_id: str = "") -> bool:
         """Cancel a run. Return whether it was active.
@@ -116,7 +116,7 @@ class Runs(Protocol):
         """
 
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:
-        """Inject a message into a run. Return whether the run accepted it; False = it accepts no messages now.
+        """Inject a message into a run. Return whether the run accepted it; False = it now accepts no messages.
 
         Raises:
             SteeringUnsupported: The server cannot do this.
@@ -137,7 +137,7 @@ class Runs(Protocol):
 
 
 async def begin_again(runs: Runs, request: AgentRunRequest) -> str | AgentRunRequest:
-    """Return the run that answers a message already, or how its run is started now: see `Runs.start`."""
+    """Return the run that already answers a message, or how to start its run now. See `Runs.start`."""
     text = request.text
     if request.is_again:
         found = await runs.find_run(
@@ -148,7 +148,7 @@ async def begin_again(runs: Runs, request: AgentRunRequest) -> str | AgentRunReq
         # An answer to a thread's interrupt is not a message in the thread. The answer's run shows that it arrived.
         has_answer = found is not None and request.answers_question
         if has_answer or has_message(await runs.get_state(request.thread_id), request.message_id):
-            text = None  # it continues from what was done
+            text = None  # the run continues from the work already done
     point = request.inbound.rewind_point
     if point is not None and text is not None:
         try:
@@ -180,21 +180,21 @@ class ThreadFile:
 
 
 def uploaded_file(name: str, size_bytes: int, path: str) -> Mapping[str, Any]:
-    """Return an upload as `additional_kwargs.files` of a human message names it."""
+    """Return an upload in the form of a human message's `additional_kwargs.files`."""
     return {"filename": name, "size": size_bytes, "path": path, "status": "uploaded"}
 
 
 class ThreadFiles(Protocol):
-    """The files of threads. No file is ever in memory as a whole.
+    """The files of threads. No file is ever completely in memory.
 
     Every method raises `DeliveryError`. After a `retryable` one, the same call may succeed.
     """
 
     async def put(self, thread_id: str, name: str, source: Path) -> Mapping[str, Any]:
-        """Copy a file to the uploads of a thread, under a name; documents are converted to text.
+        """Copy a file to the uploads of a thread under a name. Documents are converted to text.
 
-        Returns the file as `additional_kwargs.files` of a human message names it.
+        Returns the file in the form of a human message's `additional_kwargs.files`.
         """
 
     def open(self, thread_id: str, path: str) -> AbstractAsyncContextManager[ThreadFile | None]:
-        """Open a file of a thread by its virtual path; None = the file does not exist, or may not be read."""
+        """Open a file of a thread by its virtual path. Return None if it does not exist or may not be read."""

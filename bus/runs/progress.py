@@ -1,4 +1,4 @@
-"""The progress of a run, besides its answer: tool calls, plan, subagents. Pure."""
+"""The progress of a run, apart from its answer: tool calls, plan, subagents. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,14 +35,14 @@ TASK_END_EVENTS = frozenset({"task_completed", "task_failed", "task_cancelled", 
 
 
 UNKEPT_TOOLS = HIDDEN_TOOLS - {"task"}
-"""Tools that are no steps, because people see their effect."""
+"""Tools that do not count as steps, because people see their effect."""
 
 MAX_STEP_CHARS = 4_000
 """Maximum length of a step's arguments, and of its result."""
 
 
 class RunProgress:
-    """The present progress of one run."""
+    """The current progress of one run."""
 
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}

@@ -33,11 +33,11 @@ DENIALS = frozenset(
     }
 )
 APPROVE, DENY = "approve", "deny"
-"""The words that a button sends for the person who presses it."""
+"""The words that a button sends in the name of the person who presses it."""
 
 _LABELS = ("label", "title", "name", "text")
 _VALUES = ("value", "id", "key")
-"""Fields of an option that is an object. People read the first, and the graph gets the second."""
+"""Fields of an option that is an object. People see the first, and the graph gets the second."""
 
 _ENDINGS = re.compile(r"(?<![\s.!。！,，])[\s.!。！,，]+$")
 
@@ -64,7 +64,7 @@ class Question:
         options: The answers that the question offers, not shortened.
         values: The value that the graph gets for each option; () = the options themselves.
         interrupts: The interrupts that the thread waits for.
-        is_numbered: Whether a number chooses an option. Not if the answer itself may be a number.
+        is_numbered: Whether a number chooses an option. False if the answer itself may be a number.
     """
 
     options: tuple[str, ...] = ()
@@ -87,12 +87,12 @@ _QUESTION: TypeAdapter[Question] = TypeAdapter(Question)
 
 
 def encode_question(question: Question) -> str | None:
-    """Return the JSON that the inbox keeps; None for nothing."""
+    """Return the JSON for the inbox; None for nothing."""
     return _QUESTION.dump_json(question).decode() if question else None
 
 
 def decode_question(asks: str | None) -> Question:
-    """Return the question of an inbox row; an empty one if another version wrote it in a different form."""
+    """Return the question of an inbox row, or an empty one if another version wrote it in a different form."""
     try:
         return _QUESTION.validate_json(asks) if asks else NO_QUESTION
     except ValueError:
@@ -149,9 +149,9 @@ def pending_interrupts(interrupts: Sequence[Mapping[str, Any]]) -> tuple[Pending
 
 
 def first_question(interrupts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the interrupts that people decide next, with one answer: all approvals together, or one other question.
+    """Return the interrupts that people decide next with one answer: all approvals together, or one other question.
 
-    The others are asked after it, in the order in which they came.
+    The other questions are asked afterward, in the order in which they came.
 
     >>> approval, which = {"value": {"type": "tool_approval", "name": "a"}}, {"value": "Which?"}
     >>> first_question([which, approval]) == [which], first_question([approval, which, approval]) == [approval] * 2
@@ -164,7 +164,7 @@ def first_question(interrupts: Sequence[Mapping[str, Any]]) -> list[Mapping[str,
 def interrupt_choices(
     interrupts: Sequence[Mapping[str, Any]],
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Return the answers that a graph's own question offers, and their values: under `options`, if it is the only one.
+    """Return the `options` that a graph's own question offers, and their values, if it is the only question.
 
     >>> interrupt_choices([{"value": {"question": "Which?", "options": ["red", {"label": "Blue", "value": 2}]}}])
     (('red', 'Blue'), ('red', 2))
@@ -184,7 +184,7 @@ def interrupt_choices(
 
 
 def are_numbered(interrupts: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a number chooses an option. A graph says `numbered: false` if the answer may be a number.
+    """Return whether a number chooses an option. A graph sets `numbered: false` if the answer may be a number.
 
     >>> are_numbered([{"value": {"options": ["Skip"], "numbered": False}}]), are_numbered([{"value": {"options": []}}])
     (False, True)
@@ -210,7 +210,7 @@ def _is_word(value: object) -> bool:
 
 
 def chosen_index(question: Question, text: str) -> int | None:
-    """Return the index of the option that a text names, by its words or its number; None = no option.
+    """Return the index of the option that a text names by its words or number; None = no option.
 
     >>> question = Question(options=("Red", "2"))
     >>> [chosen_index(question, text) for text in ("red", "1.", "2", "blue")]
@@ -254,7 +254,7 @@ def resume_value(
 ) -> object:
     """Return the value that resumes a run: the answer to each interrupt of a question, by its ID if it has one.
 
-    `question`: the question of the graph. If the text names an option of it, the graph gets the option's value.
+    `question`: the question of the graph. If the text names one of its options, the graph gets the option's value.
 
     >>> resume_value([PendingInterrupt(id="i", kind="review", count=2)], "Yes!")
     {'i': {'decisions': [{'type': 'approve'}, {'type': 'approve'}]}}

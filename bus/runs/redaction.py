@@ -9,7 +9,7 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _LITERAL = r"(?:[^\s\"',;&|<>`$]|\$(?![({]))"
-"""A character of a secret. Excludes characters that make a shell run or write something: approvers must see these."""
+"""A character of a secret. Excludes characters that make a shell run or write something, which approvers must see."""
 
 _VALUES = re.compile(
     rf"""

@@ -1,4 +1,4 @@
-"""RemoteRuns: threads and runs of a LangGraph Server (`channels.langgraph_url`), with its errors mapped.
+"""RemoteRuns: threads and runs of a LangGraph Server (`channels.langgraph_url`), with its errors mapped to ours.
 
 It works with LangGraph's own servers, another Parley, and servers that refuse the newer options.
 """
@@ -50,7 +50,7 @@ PLAIN_OPTIONS: Mapping[str, Any] = {"multitask_strategy": "reject"}
 """The options for a server that refuses `RUN_OPTIONS`, which is remembered for each thread."""
 
 WORK_S = 0.001
-"""How long to read events before giving other tasks a turn, seconds."""
+"""How long to read events before letting other tasks run, seconds."""
 
 PARTS_PER_LOOK = 8
 """Number of events to read between two checks of the clock."""
@@ -59,7 +59,7 @@ MAX_PLAIN_THREADS = 10_000
 """Maximum number of threads to remember as needing `PLAIN_OPTIONS`."""
 
 MAX_OPENED = 1000
-"""Maximum number of streams that starts have opened and that have no reader yet. One more closes the oldest."""
+"""Maximum number of streams opened by starts that have no reader yet. One more closes the oldest."""
 
 _Stream = AsyncGenerator[StreamPart, None]
 
@@ -70,7 +70,7 @@ class RemoteRuns(Runs):
     def __init__(self, client: LangGraphClient) -> None:
         self._client = client
         self._plain_threads = BoundedDict[str, None](MAX_PLAIN_THREADS)
-        # Some servers keep no events for later readers, so the first reader gets the stream of the start.
+        # Some servers keep no events for later readers, so the first reader gets the stream that the start opened.
         self._opened: dict[str, _Stream] = {}
 
     @override
@@ -218,7 +218,7 @@ class RemoteRuns(Runs):
 
 
 class _RemoteStates(ThreadStatesApi):
-    """The states of a thread at the server."""
+    """The states of a thread on the server."""
 
     def __init__(self, client: LangGraphClient, thread_id: str) -> None:
         self._threads, self._thread_id = client.threads, thread_id

@@ -1,4 +1,4 @@
-"""RemoteFiles: the files of threads at another gateway (`channels.gateway_url`), over its REST API."""
+"""RemoteFiles: the files of threads on another gateway (`channels.gateway_url`), over its REST API."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,14 +14,14 @@ from bus.file_form import FileForm
 from bus.runs.port import ThreadFile, ThreadFiles, uploaded_file
 
 UPLOAD_TIMEOUT_S = 90.0
-"""Silence from the gateway that ends an upload: it may be converting a document."""
+"""How long the gateway may be silent before an upload is given up, seconds. It may be converting a document."""
 
 FETCH_TIMEOUT_S = 30.0
-"""Silence from the gateway that ends a fetch."""
+"""How long the gateway may be silent before a fetch is given up, seconds."""
 
 
 class RemoteFiles(ThreadFiles):
-    """The files of the threads at one gateway.
+    """The files of the threads on one gateway.
 
     Args:
         gateway: The gateway's REST API; its base URL ends in `/api`.

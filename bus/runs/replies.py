@@ -39,7 +39,7 @@ CHUNKS_PER_BLOCK = 256
 
 
 SILENCE = "NO_REPLY"
-"""The answer with which the agent says nothing. Its prompt in groups names it (agent/speakers.py)."""
+"""The answer with which the agent stays silent. The agent's prompt in groups names it (agent/speakers.py)."""
 
 _REASONS = {
     "auth": "The model's server refused the API key.",
@@ -53,7 +53,7 @@ _REASONS = {
     "circuit_open": "The model failed several times and is not asked for a while.",
     "usage_limit": "A usage limit left no room for the answer.",
 }
-"""What administrators read about the agent's reasons."""
+"""The agent's reasons, in words for administrators."""
 
 _AROUND_SILENCE = " \t\r\n`*_\"'.[]()"
 
@@ -69,10 +69,10 @@ class Reply:
         artifacts: Virtual paths of the files that the agent presented in this turn, in order.
         failed: Whether the run failed; `markdown` then says so and what to do.
         stopped: Whether a person stopped it; `markdown` then says so.
-        retry: Whether it failed for a reason that may have disappeared at a retry.
+        retry: Whether it failed for a reason that may be gone on a retry.
         question: The question that it ends with.
         silent: Whether the agent says nothing; `markdown` is then empty, and people see nothing.
-        problem: Why the run failed, for administrators; "" = `markdown` says all that is known.
+        problem: Why the run failed, for administrators; "" = `markdown` says everything that is known.
     """
 
     markdown: str
@@ -94,7 +94,7 @@ class ReplyFold:
         message_id: ID of the human message that the run answers. Only later messages of the state belong to the reply.
         max_shown: Maximum length of `shown_text`, characters.
         approval_hint: As for `question_text`.
-        may_be_silent: Whether an answer may be silent: in groups. Otherwise a text says that the answer is empty.
+        may_be_silent: Whether the agent may stay silent, as in groups. Otherwise, a text says that the answer is empty.
 
     Attributes:
         length: Characters of `text`.
@@ -142,7 +142,7 @@ class ReplyFold:
 
     @property
     def text(self) -> str:
-        """The message being streamed. Takes time proportional to its length, so do not read it for every token."""
+        """The message being streamed. This takes time proportional to its length, so do not read it for every token."""
         return "".join([*self._blocks, *self._pieces])
 
     def shown_text(self) -> str:
@@ -158,7 +158,7 @@ class ReplyFold:
     def set_state(self, values: Mapping[str, Any]) -> None:
         """Replace the state.
 
-        Parallel interrupts arrive one by one, and other tasks may end after them: no event takes interrupts back.
+        Parallel interrupts arrive one by one, and other tasks may end after them, so no later event removes interrupts.
         """
         self._values = values
         found = [one for one in values.get(INTERRUPTS) or [] if isinstance(one, dict)]
@@ -227,7 +227,7 @@ class ReplyFold:
 def limit_length(reply: Reply, max_chars: int, texts: Messages) -> Reply:
     """Shorten a reply's text to about `max_chars` characters.
 
-    A shortened reply has a note, and its whole text in `whole`.
+    A shortened reply ends with a note and has the whole text in `whole`.
 
     >>> from bus.locales.en import ENGLISH
     >>> cut = limit_length(Reply(markdown="```py" + chr(10) + "a = 1" + chr(10) + "b = 2"), 14, ENGLISH)
@@ -258,7 +258,7 @@ def without_silence(text: str) -> str:
 def turn_messages(values: Mapping[str, Any] | None, message_id: str) -> Sequence[Message]:
     """Return the messages after the human message `message_id`; if it is missing, after the last visible human message.
 
-    They include messages that people injected meanwhile.
+    They include messages that people injected during the turn.
 
     >>> state = {"messages": [{"type": "human", "id": "h1"}, {"type": "ai", "id": "a1"},
     ...                       {"type": "human", "id": "h2"}, {"type": "ai", "id": "a2"}]}
@@ -303,7 +303,7 @@ def offered_options(messages: Sequence[Message]) -> tuple[str, ...]:
 def error_reply(messages: Sequence[Message]) -> str:
     """Return the agent's own final message in a turn that failed; "" if there is none.
 
-    It also contains the text that the model wrote before.
+    It also contains the text that the model wrote before the failure.
 
     >>> error_reply([{"type": "ai", "content": "Sorry.", "additional_kwargs": {"error_fallback": True}}])
     'Sorry.'

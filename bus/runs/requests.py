@@ -23,7 +23,7 @@ MAX_NAME_CHARS = 64
 """Maximum length of a message's `name` at OpenAI, characters."""
 
 _REFUSED_IN_NAMES = re.compile(r"[\s<|\\/>]+")
-"""Characters that OpenAI refuses in a message's `name`. It rejects the whole request."""
+"""Characters that OpenAI does not allow in a message's `name`. It rejects the whole request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,11 @@ class AgentRunRequest:
         text: The person's text.
         resume: The answer to the thread's interrupts, instead of `text`; None = none.
         files: Its files, as named in the thread's uploads.
-        message_id: The human message's ID, by which a restart finds it in the state. One run answers a message, so it
-            is also the key of the start.
+        message_id: The human message's ID, by which a restart finds the message in the state. One run answers a
+            message, so the ID is also the key of the start.
         is_again: Whether an earlier start may have reached the server or changed the thread.
-        known_run_id: The run that answers the message; "" = unknown. Servers without metadata know a run only by this.
+        known_run_id: The run that answers the message; "" = unknown. On servers without metadata, only this identifies
+        the run.
         answers_question: Whether the message answers an interrupt of the thread, now or before an earlier start.
         traceparent: The W3C trace context of the run; "" = none.
     """

@@ -17,10 +17,10 @@ State = Mapping[str, Any]
 
 
 class ThreadStatesApi(Protocol):
-    """The states of one thread. Each call may raise RunError, and `update` RewindUnsupported if the server lacks it."""
+    """The states of one thread. Calls may raise RunError; `update` raises RewindUnsupported if the server lacks it."""
 
     async def latest(self) -> State:
-        """Return the present state."""
+        """Return the current state."""
 
     async def at(self, checkpoint_id: str) -> State:
         """Return a past state."""
@@ -42,7 +42,7 @@ async def rewind_thread(states: ThreadStatesApi, message_id: str, *others: str) 
 
     Args:
         states: The states of the thread.
-        message_id: The id of the message.
+        message_id: The ID of the message.
         others: Further IDs that it may have. The first one in the thread counts.
 
     Raises:
@@ -65,7 +65,7 @@ async def rewind_thread(states: ThreadStatesApi, message_id: str, *others: str) 
 
 
 async def _state_before(states: ThreadStatesApi, message_id: str) -> State | None:
-    """Return the newest past state without a message. Prefers states that are not about to receive a message."""
+    """Return the newest past state that lacks a message. Prefers states that are not about to receive a message."""
     before: State | None = None
     at_start: State | None = None
     for _ in range(HISTORY_PAGES):
@@ -99,7 +99,7 @@ async def _remove(states: ThreadStatesApi, ids: Sequence[str]) -> None:
 
 
 async def _end_thread(states: ThreadStatesApi) -> None:
-    """End the newest state's pending steps, so that no run continues from it by itself."""
+    """End the newest state's pending steps, so that no run continues from it on its own."""
     await states.update(None, as_node="__end__")
 
 

@@ -17,16 +17,16 @@ FRAMEWORK_NAMES = frozenset({"summary", "todo_reminder", "loop_warning"})
 """Names of human messages that no person wrote, in Parley and DeerFlow."""
 
 SENDER = "sender"
-"""Key in `additional_kwargs` of the author of a message: `{"id", "name"}`. Only the bus sets it."""
+"""Key in `additional_kwargs` with the author of a message: `{"id", "name"}`. Only the bus sets it."""
 
 CHAT_TYPE = "chat_type"
 """Key in `additional_kwargs` that says whether a message was written in a `private` chat or in a `group`."""
 
 IS_ADDRESSED = "is_addressed"
-"""Key in `additional_kwargs`: False for a message of a group that does not mention the bot."""
+"""Key in `additional_kwargs` that is False for a group message that does not mention the bot."""
 
 ORIGIN = "origin"
-"""Key in `additional_kwargs`: what sent a message in its author's name, `schedule` or `hook`; missing = the author."""
+"""Key in `additional_kwargs` that says what sent a message for its author: `schedule`, `hook`; missing = the author."""
 
 CLARIFICATION = "ask_clarification"
 """The tool that asks the person a question."""
@@ -58,7 +58,7 @@ class StateSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgressEvent:
-    """An event that a tool or a subagent emitted, in its own form."""
+    """An event that a tool or a subagent emitted, in the format of the emitter."""
 
     data: Any
 
@@ -101,7 +101,7 @@ def is_error_reply(message: Message) -> bool:
 
 
 def is_hidden(message: Message) -> bool:
-    """Return whether a message comes from the framework and is not for people."""
+    """Return whether a message comes from the framework and is not meant for people."""
     return bool(_extra(message).get("hide_from_ui")) or message.get("name") in FRAMEWORK_NAMES
 
 
@@ -166,9 +166,7 @@ def _ended(data: Any) -> RunEnded:  # noqa: ANN401 - this is the wire
 def _chunk(data: Any) -> MessageChunk | None:  # noqa: ANN401 - this is the wire
     message = data[0] if isinstance(data, list) and data else data
     if not isinstance(message, dict) or is_error_reply(message):
-        return (
-            None  # An error reply is part of the final answer and never shown as work in progress.
-        )
+        return None  # An error reply is part of the final answer, never shown as progress.
     kind = str(message.get("type") or "")
     return MessageChunk(
         message_id=str(message.get("id") or ""),
@@ -221,7 +219,7 @@ def messages_in(values: Mapping[str, Any]) -> list[Message]:
 
 
 def has_message(values: Mapping[str, Any], message_id: str) -> bool:
-    """Return whether a state holds a message."""
+    """Return whether a state contains a message."""
     return any(message.get("id") == message_id for message in messages_in(values))
 
 

@@ -1,4 +1,4 @@
-"""Attachment uploads: files are downloaded from their platform and put into the uploads of their thread."""
+"""Attachment uploads: downloads files from their platform and puts them into the uploads of a thread."""
 
 import hashlib
 import logging
@@ -22,7 +22,7 @@ from store.inbox import InboxRow
 log = logging.getLogger(__name__)
 
 MAX_FILES = 10
-"""Maximum number of files of one message. The gateway accepts no more in one request."""
+"""Maximum number of files per message. The gateway accepts no more in one request."""
 
 MAX_FILE_BYTES = 50_000_000
 """Maximum size of a file, bytes. The gateway has the same limit."""
@@ -33,7 +33,7 @@ FILE_S = 120.0
 ATTEMPTS = 3
 
 ReadSpeech = Callable[[Attachment, Path, str], Awaitable[str]]
-"""Returns the agent's text for a file that is a recording, from its bytes and its name in the thread; "" = none."""
+"""Returns the text for the agent about a recording, from its bytes and its name in the thread; "" = none."""
 
 _PICTURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif"}
 
@@ -43,7 +43,7 @@ class AttachmentUploadResult:
     """The uploaded files of a message.
 
     Attributes:
-        files: The files that the thread has now, in the form of the human message's `additional_kwargs.files`.
+        files: The files that the thread now has, in the form of a human message's `additional_kwargs.files`.
         problems: One line for each file that is missing.
         renamed: Names of files that got another suffix because of their bytes, by the result of `upload_filename`
             without bytes.
@@ -58,9 +58,9 @@ class AttachmentUploadResult:
     def prompt(self, text: str, texts: Messages) -> str:
         """Return the prompt: the text, the words of recordings, a line for each missing file.
 
-        Without a text, name the other files.
+        If there is no text, it names the other files.
 
-        In labels of captions (bus/inbound/gestures.py), file names are replaced by those in the thread.
+        In labels of captions (bus/inbound/gestures.py), file names are replaced with the names in the thread.
         """
         for name, kept in self.renamed.items():
             text = text.replace(f"[{name}]", f"[{kept}]")
@@ -77,7 +77,7 @@ class FileUploader:
 
     Args:
         files: The files of threads.
-        speech_of: Returns what transcribes the recordings of a message.
+        speech_of: Returns the function that transcribes the recordings of a message.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class FileUploader:
         texts: Messages,
         read: Callable[[Attachment, Path, str], Awaitable[None]],
     ) -> Mapping[str, Any] | str:
-        """Return the uploaded file, or why it is missing. `read` gets the bytes of a recording."""
+        """Return the uploaded file, or why it is missing. `read` receives the bytes of a recording."""
         if not isinstance(adapter, SupportsDownloads):
             return ""
         if file.size_bytes is not None and file.size_bytes > MAX_FILE_BYTES:
@@ -177,8 +177,8 @@ def _read_head(copy: Path) -> bytes:
 def upload_filename(file: Attachment, head: bytes = b"") -> str:
     r"""Return a file's name in the thread's uploads.
 
-    A document that is sent again replaces the earlier one. Platforms give different pictures and recordings the same
-    few names, so their names here include a hash of the platform's ID, which makes repeated uploads idempotent. A
+    A document that is sent again replaces the earlier one. Platforms use the same few names for different pictures and
+    recordings, so their names here include a hash of the platform's ID, which makes repeated uploads idempotent. A
     picture's suffix follows from its first bytes (`head`), because some platforms do not give its type.
 
     >>> upload_filename(Attachment(name="report.pdf", ref="r"))
@@ -216,7 +216,7 @@ async def _fetch(adapter: SupportsDownloads, file: Attachment, copy: Path) -> No
 
 
 def _reason(error: DeliveryError, texts: Messages) -> str:
-    """Return why a file is missing. Messages of platforms and the gateway are in English."""
+    """Return why a file is missing. Messages from platforms and the gateway are in English."""
     if isinstance(error, FileTooLarge):
         return texts.upload_too_large.format(megabytes=error.megabytes)
     return error.user_message
