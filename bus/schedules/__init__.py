@@ -1,1 +1,1 @@
-"""Schedules: messages and runs at times that people chose."""
+"""Schedules: messages and runs at times that people choose."""

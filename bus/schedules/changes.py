@@ -1,4 +1,4 @@
-"""What people do with a schedule by a command or a button: pause, resume, run now, delete."""
+"""What people can do with a schedule by command or button: pause, resume, run now, delete."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -16,7 +16,7 @@ Action = Literal["pause", "resume", "run", "delete"]
 
 
 class ScheduleChanges:
-    """Carries out what people do with the schedules of their chat.
+    """Carries out people's changes to the schedules of their chat.
 
     Args:
         is_admin: Returns whether a sender is an administrator of a channel.
@@ -52,7 +52,7 @@ class ScheduleChanges:
     async def carry_out(
         self, action: Action, schedule: Schedule, texts: Messages, *, key: str
     ) -> str:
-        """Do it and return what to tell the person.
+        """Carry out an action and return what to tell the person.
 
         `key`: a run with the same key starts once. Raises RowNotFound, IntakeFull, IntakeClosed, StoreError.
         """

@@ -1,4 +1,4 @@
-"""The list of a chat's schedules as people see it: texts and buttons. Pure."""
+"""The list of a chat's schedules as shown to people: texts and buttons. Pure."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from bus.schedules.schedules import owner_of
 from store.schedules import CHAT, FAILURES, OWNER, Occurrence, Schedule
 
 MAX_WITH_BUTTONS = 5
-"""Up to this many schedules have buttons in the list, three each. Each has them in its own view."""
+"""Up to this many schedules have buttons in the list, three each. The view of a single schedule always has them."""
 
 
 def list_reply(
@@ -23,8 +23,8 @@ def list_reply(
     """Return the answer to /schedule, and its buttons.
 
     Args:
-        schedules: The schedules of the chat; people know them by their position from 1.
-        last: The latest occurrence of each, by its ID.
+        schedules: The schedules of the chat. People refer to them by position, from 1.
+        last: The latest occurrence of each schedule, by its ID.
         texts: In the reader's language.
         row_id: The inbox row of the command.
     """

@@ -1,4 +1,4 @@
-"""Schedules in chats that people name: only in those in which they may use the bot."""
+"""Schedules in chats that people name, limited to chats in which they may use the bot."""
 
 import logging
 from collections.abc import Sequence
@@ -24,20 +24,20 @@ from store.schedules import Schedule
 log = logging.getLogger(__name__)
 
 ME = "me"
-"""What the agent calls the private chat with the person who asks."""
+"""The agent's name for the private chat with the person who asks."""
 
 MAX_FOUND = 200
-"""Maximum number of chats whose name contains the given one, the most recently used."""
+"""Maximum number of chats with a name that contains the given one. The most recently used chats are considered."""
 
 MAX_ASKED = 10
-"""Maximum number of chats about whose members the platform is asked."""
+"""Maximum number of chats for which to ask the platform about members."""
 
 MEMBERSHIP_S = 20.0
-"""How long the platform may take to say in which of them a person is, seconds."""
+"""How long the platform may take to say which of them a person is in, seconds."""
 
 
 class PlaceRefused(Exception):
-    """A person cannot have schedules in the chat that they named. The message says why, for the model."""
+    """A person cannot have schedules in the chat that they named. The message tells the model why."""
 
 
 class Places:
@@ -59,17 +59,17 @@ class Places:
         self._schedules = schedules
 
     async def find(self, asked: InboundMessage, name: str) -> InboundMessage:
-        """Return the message as if its sender had written it in the chat that they name, outside of topics.
+        """Return the message as if its sender had written it in the named chat, outside of topics.
 
-        Whether a chat exists is said only if the platform says that they are in it.
+        To keep other chats secret, this reveals that a chat exists only if the platform says that the sender is in it.
 
         Args:
             asked: A person's message.
             name: The name or ID of a group of the same channel, or `ME`.
 
         Raises:
-            PlaceRefused: There is no such chat, or they are not in it, or may not use the bot there, or the platform
-                does not say so.
+            PlaceRefused: There is no such chat, the sender is not in it or may not use the bot there, or the platform
+                does not say whether they are in it.
             StoreError: The database cannot be used.
         """
         wanted = _compared(name)
@@ -90,9 +90,9 @@ class Places:
         return place
 
     async def create(self, place: InboundMessage, request: ScheduleRequest) -> Schedule:
-        """Create a schedule in a chat that was found, and tell this chat, once, who set it up.
+        """Create a schedule in a chat that was found, and announce once in that chat who set it up.
 
-        A kill leaves both or neither. Raises like `Schedules.create`.
+        If the process is killed, either both or neither is stored. Raises like `Schedules.create`.
         """
         channel, owner = place.key.channel, place.sender
         reader = (
@@ -128,7 +128,7 @@ class Places:
         return joined[0]
 
     async def _joined(self, asked: InboundMessage, chats: Sequence[KnownChat]) -> list[KnownChat]:
-        """Return the chats in which the platform says that a person is."""
+        """Return the chats that a person is in, according to the platform."""
         adapter = self._delivery.adapter(asked.key.channel)
         joined: list[KnownChat] = []
         if not isinstance(adapter, SupportsMembership):

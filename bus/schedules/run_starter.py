@@ -9,7 +9,7 @@ class RunStarter(Protocol):
     """Starts the runs of schedules of the LangGraph API."""
 
     async def start(self, schedule: Schedule, due_at: float) -> tuple[str, str]:
-        """Start the run of a due time, once for each time. Return the IDs of its thread and of the run.
+        """Start the run of a due time, once for each time. Return the IDs of the thread and the run.
 
         Raises:
             StoreError: Not started; try again.
@@ -18,7 +18,7 @@ class RunStarter(Protocol):
         ...
 
     async def finish(self, schedule_id: str, thread_id: str) -> None:
-        """Delete the thread of a run that has ended, if its schedule says so."""
+        """Delete the thread of an ended run, if its schedule says so."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""The scheduler: sends the messages, and starts the runs, of schedules that are due.
+"""The scheduler: sends the messages and starts the runs of schedules that are due.
 
-Two steps, so that a kill between them repeats the first one and never doubles it: (1) the message is accepted like a
-person's, with the event ID `schedule:ID:DUE`, by which the journal drops a second one (runs of the API have a start key
-of the same form); (2) one transaction stores the occurrence and the next time. One of the processes that share the
-database does this at a time.
+There are two steps. If the process is killed between them, the first step is repeated but has no second effect: (1) The
+message is accepted like a person's message, with the event ID `schedule:ID:DUE`, by which the journal drops a duplicate
+(API runs have a start key of the same form). (2) One transaction stores the occurrence and the next time. Only one of
+the processes that share the database does this at a time.
 """
 
 import hashlib
@@ -50,19 +50,19 @@ from store.schedules import (
 log = logging.getLogger(__name__)
 
 LATE_S = 60.0
-"""How late a due time is missed, seconds: the service was down, or its clock was set."""
+"""A due time counts as missed if it is this late, seconds, because the service was down or its clock was set."""
 
 IDLE_S = 30.0
-"""How often to look for changes whose signal was lost, and for occurrences that have ended, seconds."""
+"""How often to look for changes with a lost signal, and for occurrences that have ended, seconds."""
 
 TICK_S = 1.0
-"""How often to read the clock while nothing is due, seconds, because it may be set."""
+"""How often to read the clock while nothing is due, seconds, because the clock may be set."""
 
 RETRY_S = 1.0
 """How soon to try again if a message could not be accepted, seconds."""
 
 BATCH = 100
-"""Schedules to start in a second. So many that are due at the same minute do not reach the model's server at once."""
+"""Schedules to start per second, so that those due in the same minute do not reach the model's server all at once."""
 
 SPREAD_S = 60.0
 """The time in which all schedules that are due at the same time start, seconds."""
@@ -74,7 +74,7 @@ MAX_OUTPUT_CHARS = 4000
 """Maximum length of a check's output in the message to the agent, characters."""
 
 MAX_FAILURES = 5
-"""Failures in a row that pause a schedule."""
+"""Number of failures in a row that pause a schedule."""
 
 MEMBERSHIP_S = 10.0
 """How long a platform may take to say whether a schedule's owner is in its group, seconds."""
@@ -90,10 +90,10 @@ class Scheduler:
     Args:
         store: The schedules.
         delivery: Sends notices.
-        channels: The running channels. Schedules of others wait.
+        channels: The running channels. Schedules of other channels wait.
         conversations: The threads of conversations.
-        runs: Starts the runs of the API; None = it has no schedules here.
-        checks: Runs checks; None = schedules have none here.
+        runs: Starts API runs; None = there are no API schedules here.
+        checks: Runs checks; None = schedules have no checks here.
         now: The wall clock.
 
     Attributes:
@@ -133,7 +133,7 @@ class Scheduler:
         self._changed.set()
 
     def stop(self) -> None:
-        """Start nothing more. The next process sends what is due."""
+        """Start no more schedules. The next process sends those that are due."""
         self._scope.cancel()
 
     async def run(self, nodes: Nodes) -> None:
@@ -144,7 +144,7 @@ class Scheduler:
                     await self._run()
 
     async def run_now(self, schedule: Schedule, key: str) -> Occurrence:
-        """Send the message of a schedule now, once for each key, and leave its times as they are.
+        """Send the message of a schedule now, once for each key, without changing its times.
 
         `key`: "" = a new one. Raises IntakeFull, IntakeClosed, StoreError.
         """
@@ -155,7 +155,7 @@ class Scheduler:
         return await self._store.add_occurrence(occurrence, now=now)
 
     async def settle(self, schedule_id: str = "") -> None:
-        """Store what came of queued occurrences that have ended, of one schedule or of all. Raises StoreError."""
+        """Store the outcomes of queued occurrences that have ended, for one schedule or all. Raises StoreError."""
         for ended in await self._store.list_ended(limit=500, schedule_id=schedule_id):
             outcome, detail = _outcome_of(ended)
             paused = await self._store.settle(
@@ -191,7 +191,7 @@ class Scheduler:
             await self._wait(min(wait_until, began + IDLE_S))
 
     async def _wait(self, until: float) -> None:
-        """Wait until a time by the clock, which may be set, or a change."""
+        """Wait until the clock, which may be set, shows a time, or until a change."""
         while not self._changed.is_set() and (left := until - self._now()) > 0:
             if self._was_set_back():
                 return
@@ -203,7 +203,7 @@ class Scheduler:
         return self._now() < self._seen - TICK_S
 
     async def _realign(self) -> None:
-        """After the clock was set back, let no schedule wait for a time that it ran at before."""
+        """After the clock was set back, make sure that no schedule waits for a time at which it already ran."""
         self._seen = now = self._now()
         try:
             ahead = await self._store.list_fired_after(now)
@@ -216,7 +216,7 @@ class Scheduler:
                 log.warning("the clock was set back; %d schedules were aligned", len(ahead))
 
     async def _advance(self) -> float:
-        """Start what is due, at most a batch. Return when to look again, Unix seconds.
+        """Start due schedules, at most a batch. Return when to look again, Unix seconds.
 
         Raises StoreError, IntakeFull, IntakeClosed.
         """
@@ -230,7 +230,7 @@ class Scheduler:
             return math.inf if next_at is None else next_at
         if len(due) == BATCH:
             count = await self._store.count_due(self._channels, now=began)
-            # While fewer and fewer are due, the batches stay as large as the first one.
+            # As the number of due schedules falls, the batches stay as large as the first one.
             self._batch = max(self._batch, math.ceil(count / SPREAD_S))
             due = await self._store.list_due(self._channels, now=began, limit=self._batch)
         limiter = anyio.CapacityLimiter(AT_ONCE)
@@ -319,7 +319,7 @@ class Scheduler:
         return None
 
     async def _find_loss(self, schedule: Schedule) -> str:
-        """Return OWNER if the owner has left the group, CHAT if the bot has; "" = neither, as far as can be known."""
+        """Return OWNER if the owner has left the group, CHAT if the bot has; "" = neither, as far as is known."""
         if schedule.key is None or (template := decode_inbound(schedule.body)).is_private:
             return ""
         adapter = self._delivery.adapter(schedule.key.channel)
@@ -344,7 +344,7 @@ class Scheduler:
             return schedule, occurrence, ""
         found = await self._conversations.find(schedule.key)
         thread_id = None if found is None else found.thread_id
-        if thread_id is None:  # The check's files are where the agent will look for them.
+        if thread_id is None:  # The check writes its files where the agent will look for them.
             fresh = str(uuid.uuid4())
             thread_id = await self._conversations.bind_thread(schedule.key, fresh, instead_of=None)
         try:
@@ -357,7 +357,7 @@ class Scheduler:
         return replace(schedule, check_digest=digest), occurrence, output
 
     async def _stop(self, schedule: Schedule, earlier: Occurrence) -> None:
-        """Stop the answer of an earlier occurrence, as its owner's press of the stop button would."""
+        """Stop the answer of an earlier occurrence, as if its owner pressed the stop button."""
         message = decode_inbound(schedule.body)
         if earlier.inbox_id is None or schedule.key is None:
             return
@@ -458,9 +458,9 @@ def _target(template: InboundMessage, key: ConversationKey) -> ReplyTarget:
 
 
 def _notices(schedule: Schedule, because: str) -> list[NewOutboxRow]:
-    """Return the message that says that a schedule was paused; none for a schedule of the API.
+    """Return the message that says that a schedule was paused; none for an API schedule.
 
-    If its chat is gone, the owner gets it in private.
+    If the chat is gone, the owner gets the message in private.
     """
     if schedule.key is None:
         return []

@@ -24,7 +24,7 @@ from store.schedules import (
 )
 
 MAX_PER_CHAT = 100
-"""Maximum number of schedules of one chat that are not ended."""
+"""Maximum number of a chat's schedules that have not ended."""
 
 MAX_NAME_CHARS = 100
 MAX_PROMPT_CHARS = 20_000
@@ -36,7 +36,7 @@ class ScheduleRequest:
 
     Attributes:
         prompt: What to send to the agent.
-        timezone: "" = that of the owner.
+        timezone: "" = the owner's time zone.
     """
 
     name: str = ""
@@ -53,7 +53,7 @@ class ScheduleRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleChange:
-    """Changes of a schedule; None = unchanged. `clears_end`: remove its end."""
+    """Changes to a schedule; None = unchanged. `clears_end`: remove its end."""
 
     name: str | None = None
     prompt: str | None = None
@@ -75,7 +75,7 @@ class Schedules:
         store: The schedules.
         timezones: Knows people's time zones.
         can_check: Whether schedules may have checks.
-        on_change: Called after a change: the scheduler of any node looks for the next due time again.
+        on_change: Called after a change, so that the schedulers of all nodes look for the next due time again.
         now: The wall clock.
     """
 
@@ -105,7 +105,7 @@ class Schedules:
         Args:
             asked: The message.
             request: The schedule.
-            notices: Returns the messages that tell of it, which are stored in the same transaction. Must not block.
+            notices: Returns the messages that announce it, which are stored in the same transaction. Must not block.
 
         Raises:
             InvalidTimes: The times cannot be used, or none of them is in the future.
@@ -152,11 +152,11 @@ class Schedules:
     async def list_all(
         self, *, channel: str = "", chat: str = "", limit: int, offset: int
     ) -> list[Schedule]:
-        """Return the schedules of chats, also ended ones, oldest first; "" = any channel or chat. Raises StoreError."""
+        """Return all schedules of chats, even ended ones, oldest first; "" = any channel or chat. Raises StoreError."""
         return await self._store.list_chats(channel=channel, chat=chat, limit=limit, offset=offset)
 
     async def list_occurrences(self, schedule_id: str, *, limit: int) -> list[Occurrence]:
-        """Return what came of the latest due times, newest first. Raises StoreError."""
+        """Return the occurrences of the latest due times, newest first. Raises StoreError."""
         return await self._store.list_occurrences(schedule_id, limit=limit)
 
     async def list_chat(self, key: ConversationKey) -> list[Schedule]:
@@ -166,8 +166,8 @@ class Schedules:
     async def list_known(self, asked: InboundMessage) -> list[Schedule]:
         """Return the schedules that a person can name in the chat of a message: those of the chat, oldest first.
 
-        In their private chat, their schedules of other chats follow. Elsewhere, others would read the names of these
-        chats. Raises StoreError.
+        In their private chat, these are followed by their schedules in other chats. Anywhere else, other people would
+        see the names of these chats. Raises StoreError.
         """
         found = await self.list_chat(asked.key)
         if not asked.is_private:
@@ -213,7 +213,7 @@ class Schedules:
         return await self._write(schedule_id, apply)
 
     async def resume(self, schedule_id: str) -> Schedule:
-        """Enable a schedule again. What was due meanwhile counts as paused, not as missed.
+        """Enable a schedule again. Times that were due meanwhile count as paused, not as missed.
 
         Raises InvalidTimes if it is not due anymore, RowNotFound, StoreError.
         """
@@ -264,12 +264,12 @@ def recurrence_of(schedule: Schedule) -> Recurrence:
 
 
 def template_of(asked: InboundMessage, prompt: str) -> InboundMessage:
-    """Return the message that a schedule sends, made from one of its owner: same place, same person, other words."""
+    """Return the message that a schedule sends. It has the place and sender of `asked`, but different words."""
     return InboundMessage(
         event_id="",
         message_id="",
         key=asked.key,
-        # The answer is a message of its own. A one-time reply address has expired by then.
+        # The answer is a separate message. A one-time reply address will have expired by then.
         reply_target=replace(asked.reply_target, reply_to="", response_url=""),
         sender=asked.sender,
         text=prompt[:MAX_PROMPT_CHARS],
@@ -317,7 +317,7 @@ def _changed(before: Schedule, wanted: ScheduleChange) -> Schedule:
 
 
 def _name(text: str) -> str:
-    r"""Return a name of one line.
+    r"""Return a name on one line.
 
     >>> _name("Read the news\nand sum it up")
     'Read the news and sum it up'
