@@ -1,4 +1,4 @@
-"""Resolves the language of the bot's own messages: chosen, configured, reported by the platform, or written."""
+"""Resolves the language of the bot's own messages: chosen, configured, reported by the platform, or detected."""
 
 from collections.abc import Mapping
 
@@ -53,9 +53,9 @@ class LanguageResolver:
     def explain(self, event: InboundMessage | ButtonPress) -> Setting:
         """Return the language of a reply with its source.
 
-        The first of these that is known: the setting of the group; the sender's own setting; the
-        configuration; the sender's language by the platform; the script of the message, or of the last
-        message that had one; English.
+        It is the first of these that is known: the setting of the group; the sender's own setting; the configuration;
+        the sender's language according to the platform; the script of the message, or of the last message that had one;
+        English.
         """
         return self._explain(event, "")
 

@@ -15,7 +15,7 @@ def global_room_id(inbound: InboundMessage) -> str:
 
 
 def platform_id(channel: str, workspace: str, name: str) -> str:
-    """Return the ID across platforms of a user or chat ID.
+    """Return the ID across platforms for a user or chat ID.
 
     >>> platform_id("slack", "T", "U:1")
     'slack:T:U%3A1'
@@ -26,14 +26,14 @@ def platform_id(channel: str, workspace: str, name: str) -> str:
 def memory_scope(inbound: InboundMessage) -> str:
     """Return the scope of a message's memory in the agent's format.
 
-    All topics of a group share one scope, even after the chat was migrated to another id. So do all private
-    chats of a person with the bot.
+    All topics of a group share one scope, even after the chat was migrated to another ID. All private chats of a person
+    with the bot also share one scope.
     """
     return _scope(inbound, is_private=inbound.is_private)
 
 
 def run_memory_scope(inbound: InboundMessage) -> str:
-    """Return the scope of a message's run. In a group, it is the author's if only the author sees the answer."""
+    """Return the scope of a message's run. In a group, it is the author's scope if only the author sees the answer."""
     is_private = inbound.is_private or bool(inbound.reply_target.response_url)
     return _scope(inbound, is_private=is_private)
 
@@ -45,7 +45,7 @@ def _scope(inbound: InboundMessage, *, is_private: bool) -> str:
 
 
 def _part(name: str) -> str:
-    """Return an id with the separator escaped.
+    """Return an ID with the separator escaped.
 
     >>> _part("a:b%")
     'a%3Ab%25'

@@ -1,6 +1,6 @@
 """Settings that people chose by command: the model and agent of a conversation or its chat, and a language.
 
-`Setting` is the form in which all resolvers of this package say where a value comes from.
+With `Setting`, all resolvers of this package say where a value comes from.
 
 A channel may limit the choice of models and agents.
 """
@@ -27,7 +27,7 @@ SettingSource = Literal[
     "message",
     "host",
 ]
-"""Where a value comes from: built in, a level of the configuration, a command, or what was found out without one."""
+"""Where a value comes from: built in, a level of the configuration, a command, or automatic detection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Setting:
     """A value in force.
 
     Attributes:
-        key: Its key in the configuration, as `channels.slack.language`; "" = it is not from there.
+        key: Its key in the configuration, such as `channels.slack.language`; "" = it does not come from there.
         place: The conversation or chat of the command.
     """
 
@@ -91,11 +91,11 @@ def _ignore() -> None: ...
 
 
 class SettingsResolver:
-    """Keeps all settings in memory, so that turns do not read them from disk. A change is stored before it applies.
+    """Keeps all settings in memory, so that turns need no disk reads. A change is stored before it takes effect.
 
     Args:
         store: The settings.
-        on_change: Called after a change was stored: other nodes load the settings again.
+        on_change: Called after a change has been stored, so that other nodes reload the settings.
         allowed: The allowed choices. Earlier choices that are no longer allowed do not apply.
     """
 

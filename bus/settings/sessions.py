@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class SessionLayer:
-    """One of the sessions that are merged: its level, its key in the configuration ("" = built in), and itself."""
+    """One of the sessions to merge: its level, its key in the configuration ("" = built in), and the session itself."""
 
     source: SettingSource
     key: str
@@ -70,7 +70,7 @@ class SessionResolver:
         self._merged: dict[tuple[int, ...], tuple[MergedSession, list[SessionLayer]]] = {}
 
     def resolve(self, message: InboundMessage) -> SessionConfig:
-        """Return the session for a message. Do not change it. Raises InvalidSession."""
+        """Return the session for a message. The caller must not change it. Raises InvalidSession."""
         session = self._configured(message).session
         chosen = dict(run_context(self._settings.resolve(message.key)))
         assistant_id = session.assistant_id
@@ -107,8 +107,8 @@ class SessionResolver:
     def explain(self, message: InboundMessage) -> dict[str, Setting]:
         """Return the values of `resolve` that someone chose or configured, with their sources. Raises InvalidSession.
 
-        `agent` is the agent or graph, and `model` is missing if nobody chose one. The others are `busy`, `config.KEY`
-        and `context.KEY`.
+        `agent` is the agent or graph, and `model` is missing if no one chose one. The other keys are `busy`,
+        `config.KEY` and `context.KEY`.
         """
         session, merged = self.resolve(message), self._configured(message).settings
         chosen = self._settings.explain(message.key)
@@ -166,7 +166,7 @@ class SessionResolver:
             if self._config.langgraph_url is None:
                 session = for_embedded_runtime(merged.session, self._graphs)
                 merged = MergedSession(session, merged.settings)
-            # Keep the layers, so that no other layer gets the same id().
+            # Keep the layers alive, so that no other layer gets the same id().
             self._merged[name] = (merged, layers)
         return self._merged[name][0]
 
@@ -232,7 +232,7 @@ def _part(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def for_embedded_runtime(session: SessionConfig, graphs: Collection[str] = ()) -> SessionConfig:
     """Return the session for the embedded runtime, which takes a custom agent's name in the context.
 
-    `graphs`: the graphs besides the agent; each is an assistant of its own.
+    `graphs`: the graphs besides the agent; each is a separate assistant.
 
     Raises:
         InvalidSession: The agent's name is invalid.

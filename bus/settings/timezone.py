@@ -19,7 +19,7 @@ class TimezoneResolver:
     """Resolves time zones.
 
     Args:
-        config: The zone of people whose own is not known.
+        config: The zone for people with an unknown time zone.
         settings: The choices made with /timezone, or by the agent for the person.
     """
 
@@ -28,7 +28,7 @@ class TimezoneResolver:
         self._settings = settings
 
     def known(self, message: InboundMessage) -> str:
-        """Return the zone that the sender chose or the platform reports; "" = unknown."""
+        """Return the zone that the sender chose or that the platform reports; "" = unknown."""
         found = self._known(message)
         return "" if found is None else str(found.value)
 
@@ -52,7 +52,7 @@ class TimezoneResolver:
         return Setting(value=message.timezone, source="platform") if message.timezone else None
 
     async def choose(self, message: InboundMessage, name: str) -> None:
-        """Store the sender's zone. `name` is a valid one. Raises StoreError."""
+        """Store the sender's zone. `name` must be valid. Raises StoreError."""
         await self._settings.update(
             person_key(message.key, message.sender.user_id), timezone=name or None
         )

@@ -9,7 +9,7 @@ LANGUAGE = r"^[a-z]{2,3}$"
 
 
 class VoiceConfig(BaseModel):
-    """The `voice` section: how speech is transcribed if the platform does not do it."""
+    """The `voice` section: how to transcribe speech if the platform does not do it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -20,7 +20,7 @@ from bus.voice.config import VoiceConfig
 log = logging.getLogger(__name__)
 
 EXTENSIONS = ("flac", "mp3", "mp4", "mpeg", "mpga", "m4a", "ogg", "wav", "webm")
-"""File name extensions that OpenAI accepts (API reference, audio/createTranscription). It goes by the name."""
+"""File name extensions that OpenAI accepts (API reference, audio/createTranscription). It goes by the file name."""
 
 _SYNONYMS = {
     "oga": "ogg", "opus": "ogg", "x-wav": "wav", "vnd.wave": "wav", "x-m4a": "m4a", "x-flac": "flac",
@@ -29,12 +29,12 @@ _SYNONYMS = {
 """Extensions and types of the same formats. Voice messages of Telegram (.oga) and Feishu (.opus) are Ogg files."""
 
 TRANSCRIBE_S = 120.0
-"""Default time limit of a recording, seconds. A server without a GPU needs about a tenth of its length."""
+"""Default time limit for a recording, seconds. A server without a GPU needs about a tenth of the recording's length."""
 
 ATTEMPTS = 3
 
 MAX_SENTENCE_CHARS = 300
-"""How much of an error message is kept, characters."""
+"""How much of an error message to keep, characters."""
 
 _CONNECT_S = 10.0
 
@@ -51,7 +51,7 @@ class SpeechEndpoint:
     Args:
         config: Its address, key, model and language.
         client: Calls it.
-        limit_s: Time limit of a recording, including retries, seconds.
+        limit_s: Time limit for a recording, including retries, seconds.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SpeechEndpoint:
                 await anyio.sleep(self._backoff.wait_s(attempt) if wait_s is None else wait_s)
 
     async def _ask(self, file: _Recording) -> Transcript:
-        """Send one request; a second one if the model only has the simple form of an answer."""
+        """Send one request, and a second one if the model supports only the simple response format."""
         answer = await self._post(file)
         if _refuses_format(answer) and self._format == "verbose_json":
             # OpenAI's newer models do not return the language and the duration.
@@ -134,7 +134,7 @@ class SpeechEndpoint:
 
 
 def recording_extension(name: str, mime: str) -> str:
-    """Return the extension for the endpoint, by the name of a recording, else by its type; "" = it takes no such file.
+    """Return the extension to send to the endpoint, from a recording's name, else from its type; "" = unsupported.
 
     >>> [recording_extension(name, "audio/ogg") for name in ("a.m4a", "voice.oga", "audio-3s.opus", "voice")]
     ['m4a', 'ogg', 'ogg', 'ogg']
@@ -166,7 +166,7 @@ def _error_from(answer: httpx.Response) -> SpeechError:
 
 
 def _sentence(answer: httpx.Response) -> str:
-    """Return what the server says: OpenAI's form, FastAPI's, or the body."""
+    """Return the server's message, in OpenAI's or FastAPI's format, else the body."""
     body = _json_object(answer)
     error = body.get("error")
     said = error.get("message") if isinstance(error, dict) else error or body.get("detail")

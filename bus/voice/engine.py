@@ -1,4 +1,4 @@
-"""SpeechEngine: what transcribes speech for all platforms, and the endpoint or the local model behind it."""
+"""SpeechEngine: transcribes speech for all platforms, with an endpoint or a local model."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

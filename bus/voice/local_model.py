@@ -19,7 +19,7 @@ PACKAGE = "faster_whisper"
 SOURCE = "faster-whisper"
 
 TRANSCRIBE_S = 600.0
-"""Time limit of a recording, including the load of the model, seconds. Its thread cannot be ended earlier."""
+"""Time limit for a recording, including loading the model, seconds. The thread cannot be ended earlier."""
 
 
 def is_installed() -> bool:
@@ -28,10 +28,10 @@ def is_installed() -> bool:
 
 
 class LocalSpeechModel:
-    """Loads the model at the first recording, and transcribes one recording after the other in a thread.
+    """Loads the model for the first recording, and transcribes one recording after another in a thread.
 
     Args:
-        model: Its name (downloaded from Hugging Face at first use) or folder.
+        model: Its name (downloaded from Hugging Face on first use) or folder.
         language: The language of all speech; None = recognized for each recording.
     """
 
@@ -55,7 +55,7 @@ class LocalSpeechModel:
             ) from error
 
     def _transcribe(self, audio: Path) -> Transcript:
-        """Transcribe in the present thread. Raises whatever the package and the model's files raise."""
+        """Transcribe in the current thread. Raises whatever the package and the model's files raise."""
         if self._model is None:
             self._model = importlib.import_module(PACKAGE).WhisperModel(self._name)
         segments, info = self._model.transcribe(str(audio), language=self._language)

@@ -1,8 +1,8 @@
 """SpeechReader: the one place where recordings become words, for the messages of all platforms.
 
 A platform's own transcript comes first, then the configured engine. A transcript is stored in the row of its message,
-in one transaction with the note that shows it. So a turn that restarts later transcribes nothing again, and the note
-appears once. If the process ends before that, the next one transcribes the recording again.
+in one transaction with the note that shows it. So a turn that restarts later does not transcribe again, and the note
+appears only once. If the process ends before the transaction, the next process transcribes the recording again.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from store.outbox import NewOutboxRow
 log = logging.getLogger(__name__)
 
 MAX_SHOWN_CHARS = 2_000
-"""How much of a transcript a note shows, characters. The agent gets all of it."""
+"""How much of a transcript to show in a note, characters. The agent gets all of it."""
 
 _TRANSCRIPTS: TypeAdapter[dict[str, Transcript]] = TypeAdapter(dict[str, Transcript])
 """The transcripts of a message, by a digest of the recording's `ref`, which may contain addresses."""
@@ -56,9 +56,9 @@ class SpeechReader:
     """Transcribes the recordings of messages.
 
     Args:
-        engine: Transcribes what the platforms do not; None = nothing does.
-        inbox: Stores the transcripts. Repeats its calls until the journal works.
-        delivery: Sends the notes. Repeats its calls, too.
+        engine: Transcribes recordings without a platform transcript; None = they are not transcribed.
+        inbox: Stores the transcripts. Its calls are repeated until the journal works.
+        delivery: Sends the notes. Its calls are repeated, too.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SpeechReader:
         self._inbox, self._delivery, self._now = inbox, delivery, now
 
     def of_message(self, row: InboxRow, inbound: InboundMessage) -> ReadSpeech:
-        """Return the function that reads the recordings of a message. Call it for one after the other."""
+        """Return the function that reads the recordings of a message. Call it for one recording after another."""
         message = _Message(
             row=row,
             inbound=inbound,
@@ -107,13 +107,13 @@ class SpeechReader:
             self._record(message, transcript)
             await self._store(message, digest, transcript)
         words = _words_for_agent(transcript, name, message.texts)
-        # Others said it: what the agent learns of people leaves quotations out.
+        # Someone else said it. Mark it as a quotation, because the agent learns nothing about people from quotations.
         return _quotation(words) if file.is_quoted else words
 
     async def _transcribe(
         self, adapter: Adapter, file: Attachment, audio: Path
     ) -> Transcript | None:
-        """Return the transcript; None = nothing transcribes speech here. Raises SpeechError."""
+        """Return the transcript; None = speech is not transcribed here. Raises SpeechError."""
         if isinstance(adapter, SupportsTranscripts):
             try:
                 found = await adapter.find_transcript(file, audio)
@@ -142,7 +142,7 @@ class SpeechReader:
         self._delivery.notify(message.row.key)
 
     def _notes(self, message: _Message, digest: str, text: str) -> list[NewOutboxRow]:
-        """Return the row of a note; none if people have seen it, or if the agent may stay silent."""
+        """Return the row of a note; none if people have already seen it, or if the agent may stay silent."""
         row, inbound = message.row, message.inbound
         if inbound.may_be_declined or inbound.rewind_point is not None:
             return []

@@ -10,7 +10,7 @@ from bus.errors import SpeechFailure
 from bus.messages import ConversationKey, chat_of
 
 MAX_CHATS = 1000
-"""Maximum number of chats whose recordings are kept. Beyond it, the least recent are dropped."""
+"""Maximum number of chats to keep recordings for. If there are more, the least recent are dropped."""
 
 PER_CHAT = 5
 """Maximum number of recordings to keep per chat."""
@@ -23,10 +23,10 @@ class Recording:
     """A recording that was transcribed, or not.
 
     Attributes:
-        at: When that ended, Unix seconds.
-        user_id: Who sent it.
-        source: Who transcribed it; "" = nobody.
-        detail: What the speech service said of a failure.
+        at: When the transcription ended, Unix seconds.
+        user_id: The sender.
+        source: The platform or model that transcribed it; "" = none.
+        detail: What the speech service said about a failure.
     """
 
     at: float
@@ -57,7 +57,7 @@ class SpeechStats:
         return dict(self._counts)
 
     def seconds(self) -> Mapping[str, float]:
-        """Return the length of all transcribed recordings by channel, seconds, as far as it is known."""
+        """Return the total length of transcribed recordings by channel, seconds, as far as it is known."""
         return dict(self._seconds)
 
     def recent(self, key: ConversationKey) -> Sequence[Recording]:
