@@ -1,4 +1,4 @@
 """The bus: receives messages, runs conversations and delivers replies.
 
-Uses the store. Reaches the agent by `bus.runs`.
+Uses the store. Reaches the agent through `bus.runs`.
 """

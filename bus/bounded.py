@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """A dictionary that keeps only the items that were set last.
+    """A dictionary that keeps only the most recently set items.
 
     Args:
         max_items: Maximum number of items.

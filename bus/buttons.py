@@ -1,4 +1,4 @@
-"""Button tokens: a button's action and the inbox row that it concerns. Pure."""
+"""Button tokens: a button's action and the inbox row it applies to. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What caused a message that no person sent, for people: which schedule or hook, and of what. Pure."""
+"""Describes what caused a message that no person sent: the schedule or hook. Pure."""
 
 from bus.locales import Messages
 from bus.messages import HOOK, InboundMessage
@@ -7,12 +7,12 @@ from store.schedules import Schedule
 
 
 def schedule_id_of(message: InboundMessage) -> str:
-    """Return the ID of the schedule that sent a message; "" = none did."""
+    """Return the ID of the schedule that sent a message; "" = no schedule sent it."""
     return "" if message.origin_kind == HOOK else message.origin.partition(":")[2]
 
 
 def describe_cause(message: InboundMessage, schedule: Schedule | None, texts: Messages) -> str:
-    """Return which schedule or hook sent a message, as part of a line; "" = a person sent it.
+    """Describe the schedule or hook that sent a message, as part of a line; "" = a person sent it.
 
     Args:
         message: The message.
@@ -22,7 +22,7 @@ def describe_cause(message: InboundMessage, schedule: Schedule | None, texts: Me
     if not message.origin:
         return ""
     name = message.origin.partition(":")[2]
-    # A repetition by an administrator has another event ID.
+    # A message that an administrator repeats has a different event ID.
     own = message.event_id.partition(f"{message.origin}:")[2]
     if message.origin_kind == HOOK:
         parts = [

@@ -1,4 +1,4 @@
-"""Removes characters from texts that break JSON, SQLite, prompts or terminals. Pure."""
+"""Removes characters that break JSON, SQLite, prompts or terminals from texts. Pure."""
 
 import re
 

@@ -14,7 +14,7 @@ ThreadFollowups = Literal["mention", "smart", "all"]
 Busy = Literal["queue", "interrupt", "steer"]
 
 AUTO = "auto"
-"""Use the sender's language."""
+"""The language of the sender."""
 
 
 def _language(name: str) -> str:
@@ -54,7 +54,7 @@ class RateOverride(BaseModel):
 
 
 class SessionConfig(BaseModel):
-    """Parameters of runs. Merged in the order user > chat > channel > defaults; `config` and `context` key by key."""
+    """Parameters of runs, merged in the order user > chat > channel > defaults; `config` and `context` key by key."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -67,7 +67,7 @@ class SessionConfig(BaseModel):
 
 
 LEAD_AGENT = "lead_agent"
-"""The agent's assistant, in the embedded runtime and in DeerFlow. A name that is not a graph selects a custom agent."""
+"""The lead agent, in the embedded runtime and in DeerFlow. A name that is not a graph selects a custom agent."""
 
 DEFAULT_SESSION = SessionConfig(
     assistant_id=LEAD_AGENT,
@@ -121,7 +121,7 @@ class ChannelPolicy(BaseModel):
     session: SessionConfig = Field(default_factory=SessionConfig)
 
     def followups_in(self, chat: str) -> ThreadFollowups:
-        """Return what becomes of messages without a mention in a thread of a chat."""
+        """Return how to treat messages without a mention in a thread of a chat."""
         override = self.chats.get(chat)
         return (override and override.thread_followups) or self.thread_followups
 

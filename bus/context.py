@@ -1,4 +1,4 @@
-"""The shared parts of the bus: configuration, platforms, journal, servers, delivery, settings, clock and tasks."""
+"""Shared parts of the bus: configuration, platforms, journal, servers, delivery, settings, clock and tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,9 +31,9 @@ class AgentServer:
         runs: Its threads and runs.
         files: The files of its threads.
         gateway: The REST API, for commands; the base URL ends in `/api`. Callers set a deadline around each request.
-        graphs: The graphs besides Parley's agent, if it is the embedded runtime.
-        schedules: Starts the runs of the API's schedules; None = there are none.
-        checks: Runs the checks of schedules; None = schedules cannot have any here.
+        graphs: The graphs besides Parley's agent, if this is the embedded runtime.
+        schedules: Starts the runs of API schedules; None = there are no API schedules.
+        checks: Runs the checks of schedules; None = schedules cannot have checks here.
     """
 
     runs: Runs
@@ -55,7 +55,7 @@ class BusContext:
         adapters: The platforms to connect, by channel.
         stores: The journal.
         calls: Calls to and from other processes that share the journal.
-        runs: Threads and runs at the agent's server.
+        runs: Threads and runs on the agent's server.
         files: The files of threads.
         gateway: The gateway's REST API; its base URL ends in `/api`.
         graphs: The embedded runtime's graphs besides the agent.

@@ -1,10 +1,10 @@
-"""Errors between a message and its answer, and the effect of each.
+"""Errors that can occur between a message and its answer, and the effect of each.
 
 BusError
 ├── IntakeFull                    no room now: do not acknowledge, the platform redelivers
 ├── IntakeClosed                  stopping: do not acknowledge
 ├── ConversationFull              too many messages wait: nothing was stored, the other system repeats its event
-├── HookRejected                  an event of another system is not signed as it must be
+├── HookRejected                  an event of another system does not have a valid signature
 ├── HookMalformed                 its payload cannot be read
 ├── RunError                      the agent's server failed
 │   ├── AgentThreadBusy           another run holds the thread (HTTP 409)
@@ -13,8 +13,8 @@ BusError
 │   ├── SteeringUnsupported       the server cannot inject messages into a run
 │   └── AgentUnavailable          the server cannot be reached or answered 5xx
 ├── RunMoves                      the run was stopped, and another node continues it
-├── InvalidChoice                 a model, agent or language that nobody can choose there
-├── SpeechError                   a recording was not transcribed: the turn goes on without its words
+├── InvalidChoice                 a model, agent or language that cannot be chosen there
+├── SpeechError                   a recording was not transcribed: the turn continues without its words
 └── DeliveryError                 a platform refused, or may have refused, a message
     ├── MessageTooLong            a text needs several messages; nothing was sent
     └── FileTooLarge              a file that a person sent is too large
@@ -42,7 +42,7 @@ lation      | up at next start  | CancelReason      |                    |      
 any other   | dead, with a      | failed            | the next message   | continues          | alive
 (a bug)     | visible message   |                   | works              |                    |
 
-* ValueRefused counts as a bug: messages are cleaned before they are stored, and a repetition would be refused again.
+* ValueRefused counts as a bug: messages are cleaned before they are stored, and a retry would be refused again.
 
 While the store fails, `store.database.Database.outage` says why, and health is degraded.
 
@@ -66,7 +66,7 @@ PlaceGone: TypeAlias = Literal["", "thread", "chat"]
 
 
 class BusError(Exception):
-    """Base class: something between a message and its answer failed."""
+    """Base class of failures between a message and its answer."""
 
     @override
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class ConversationFull(BusError):
 class HookRejected(BusError):
     """There is no such hook, or the signature of the request is missing, wrong or too old.
 
-    The text says which, for the operator only.
+    The text says which of these it is, for the operator only.
     """
 
 
@@ -139,7 +139,7 @@ SpeechFailure: TypeAlias = Literal[
 ]
 """Why a recording was not transcribed.
 
-The first three are limits and the kind of file. `slow`, `unavailable`, `refused`: what the speech service did.
+The first three name limits and the kind of file. `slow`, `unavailable` and `refused` describe the speech service.
 """
 
 
@@ -147,10 +147,10 @@ class SpeechError(BusError):
     """A recording was not transcribed.
 
     Attributes:
-        failure: Why. The person is told in their language.
+        failure: The cause. The person sees it in their language.
         detail: What the service said, for administrators. Contains no secrets.
         retryable: Whether the same request may succeed later.
-        retry_after_s: When to retry according to the service, seconds.
+        retry_after_s: When to retry, according to the service, seconds.
     """
 
     def __init__(
@@ -173,15 +173,15 @@ class DeliveryError(BusError):
 
     Attributes:
         retryable: Whether the same send may succeed later.
-        retry_after_s: When to retry according to the platform, seconds.
-        ambiguous: Whether the message may have arrived (timeout, connection lost after the request was sent). Then only
-            an idempotent send, or one that was looked up, may be repeated at once.
+        retry_after_s: When to retry, according to the platform, seconds.
+        ambiguous: Whether the message may have arrived (timeout, connection lost after the request was sent). If so,
+            only an idempotent send, or one that was looked up, may be repeated at once.
         target_gone: Whether the message to edit or reply to no longer exists or can no longer be changed.
         place_gone: The place where the bot can no longer write; nothing was sent. `thread`: the topic, thread or
             message was deleted or closed. `chat`: the chat was archived or disbanded, or the bot was removed from it.
             An answer goes elsewhere (bus/outbound/moved_answers.py).
         credentials_refused: Whether the platform refuses the bot's token or secret, so that nothing arrived. Replies
-            wait until it works again.
+            wait until the platform accepts it again.
         user_message: For the administrator, in the outbox. Contains no secrets and no stack traces.
     """
 
@@ -255,7 +255,7 @@ def _rank(error: BaseException) -> int:
 
 
 def is_store_outage(error: Exception) -> bool:
-    """Return whether an error is a temporary failure of the store. The row did not change, and the call is repeated.
+    """Return whether an error is a temporary failure of the store: the row did not change, and the call is repeated.
 
     >>> is_store_outage(StoreError("full")), is_store_outage(RowNotFound("gone"))
     (True, False)
@@ -264,7 +264,7 @@ def is_store_outage(error: Exception) -> bool:
 
 
 def is_repeatable(error: Exception) -> TypeGuard[StoreError]:
-    """Return whether the store failed, and the same call may succeed later.
+    """Return whether the store failed and the same call may succeed later.
 
     >>> is_repeatable(StoreError("full")), is_repeatable(ValueRefused()), is_repeatable(ValueError())
     (True, False, False)
@@ -303,7 +303,7 @@ def unwrapped() -> AbstractContextManager[None]:
 
 @contextmanager
 def decoration(name: str) -> Iterator[None]:
-    """Log and drop errors of the block, which is optional and must not fail a turn. Cancellation passes."""
+    """Log and drop errors of the block, which is optional and must not fail a turn. Cancellation passes through."""
     try:
         yield
     except DeliveryError as error:

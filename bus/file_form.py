@@ -15,8 +15,9 @@ class FileForm:
     Args:
         field: The name of the file's field.
         filename: The file's name for the receiver.
-        source: The file. It must not change meanwhile.
-        size_bytes: Its size. With it, the form has a length, which some servers demand; None = it is sent in chunks.
+        source: The file. It must not change while it is sent.
+        size_bytes: Its size. If given, the request has a Content-Length, which some servers require; None = it is sent
+        in chunks.
         mime: The file's type.
         fields: Further fields: texts by name.
     """
@@ -47,7 +48,7 @@ class FileForm:
         return {**named, "Content-Length": str(len(self._head) + self._size + len(self._tail))}
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the bytes of the form. Each call begins again."""
+        """Yield the bytes of the form. Each call starts from the beginning."""
         yield self._head
         sent = 0
         while chunk := await to_thread.run_sync(_read_at, self._source, sent):
@@ -66,7 +67,7 @@ def _quotable(name: str) -> str:
 
 
 def _read_at(source: Path, offset: int) -> bytes:
-    """Return the next bytes. The file is not kept open: nobody would close it if the upload is canceled."""
+    """Return the next bytes. The file is not kept open, because nothing would close it if the upload is canceled."""
     with source.open("rb") as file:
         file.seek(offset)
         return file.read(CHUNK_BYTES)

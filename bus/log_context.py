@@ -1,4 +1,4 @@
-"""Log context: the conversation and run of the current task, added to each log line."""
+"""Log context: adds the conversation and run of the current task to each log line."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar

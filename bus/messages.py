@@ -1,4 +1,4 @@
-"""The messages of the bus, frozen, and their JSON encoding in the journal."""
+"""The bus's messages, which are frozen, and their JSON encoding in the journal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from bus.locales.en import Messages
 from store import conversations
 
 ConversationKey = conversations.ConversationKey
-"""Channel, workspace, chat and topic. Adapters import it from here, because they must not import the store."""
+"""Channel, workspace, chat and topic. Adapters import this type from here, because they must not import the store."""
 
 SenderKind = Literal["member", "guest", "external", "unknown"]
 """Whether a sender belongs to the organization that the bot serves.
@@ -100,8 +100,8 @@ class Attachment:
 
     Attributes:
         is_speech: Whether to transcribe it: a voice message, another recording, a video note.
-        duration_s: Its length, seconds; None = the platform does not tell it, or it is no recording.
-        is_quoted: Whether it belongs to a message that this one forwards or replies to.
+        duration_s: Its length, seconds; None = the platform does not report it, or it is not a recording.
+        is_quoted: Whether it belongs to a message that the inbound message forwards or replies to.
     """
 
     name: str
@@ -119,9 +119,9 @@ class Transcript:
     """The words of a recording.
 
     Attributes:
-        text: The words; "" = there are none.
-        language: Their language as its source names it ("en", "english", "en-US"); "" = unknown.
-        source: Who transcribed it: a platform or a model.
+        text: The words; "" = the recording has none.
+        language: The language as the source names it ("en", "english", "en-US"); "" = unknown.
+        source: The platform or model that transcribed it.
         duration_s: The length of the recording, seconds; None = unknown.
     """
 
@@ -155,7 +155,7 @@ class MessagePart:
     """One platform message of a gesture; fields as on `InboundMessage`.
 
     Attributes:
-        at: When it was sent by the platform's clock, or else when it arrived, Unix seconds.
+        at: When it was sent, by the platform's clock, else when it arrived, Unix seconds.
     """
 
     message_id: str
@@ -195,7 +195,7 @@ HOOK = "hook"
 """The kind of the origin of an event of another system (bus/hooks)."""
 
 CONSOLE_EVENT = "console:"
-"""Prefix of the event IDs of messages that an administrator repeats."""
+"""Prefix of the event IDs of messages that administrators repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,9 +214,9 @@ class InboundMessage:
         is_addressed: Whether it is for the bot: private chat, mention, command to it, reply to its message.
         replies_to: Messages that this one replies to, nearest first. The first known one determines the topic.
         track_replies: Whether replies to this message belong to its conversation (platforms with reply chains).
-        sent_at: When it was sent by the platform's clock (Unix seconds), if known.
-        rewind_point: The message that the command removes, stored in advance so that a resumed command removes no other
-            one.
+        sent_at: When it was sent, by the platform's clock (Unix seconds), if known.
+        rewind_point: The message that the command removes. It is stored in advance, so that a resumed command cannot
+            remove a different message.
         language: The sender's language according to the platform (BCP 47: "zh-hans"); "" = unknown.
         original_chat: The first ID of a migrated chat, under which its memory is stored; "" = not migrated.
         timezone: The sender's time zone according to the platform (IANA: "Europe/Berlin"); "" = unknown.
@@ -231,13 +231,14 @@ class InboundMessage:
         part_of: The inbox row of the gesture that this message was joined to; 0 = none.
         chat_title: The name of the group or channel; "" = a private chat, or unknown.
         topic_title: The name of the forum topic; "" = none, or unknown.
-        answers_row: The inbox row whose question it answers by a button; 0 = a person wrote it.
-        is_stopped: Whether a button stopped its turn, or the message was deleted (`is_deleted`). It is not resumed.
-        is_stopped_by_operator: Whether it was stopped in the console or over the API: the chat is told.
-        edit_count: Number of edits since it was accepted. `text` is the present text.
-        edited_at: When it was last edited by the platform's clock (Unix seconds); 0 = never, or unknown.
+        answers_row: The inbox row whose question a button press answers with it; 0 = a person wrote it.
+        is_stopped: Whether a button stopped its turn, or the message was deleted (`is_deleted`). It will not be
+        resumed.
+        is_stopped_by_operator: Whether it was stopped in the console or over the API, so that the chat is notified.
+        edit_count: Number of edits since it was accepted. `text` is the current text.
+        edited_at: When it was last edited, by the platform's clock (Unix seconds); 0 = never, or unknown.
         origin: What sent it in the sender's name: "schedule:ID" or "hook:NAME"; "" = a person.
-        hook_event: The kind of a hook's event: "push"; "" = its sender does not say, or it is of no hook.
+        hook_event: The kind of a hook's event: "push"; "" = its sender does not say, or it is not from a hook.
     """
 
     event_id: str
@@ -293,7 +294,7 @@ class InboundMessage:
 
     @property
     def may_be_declined(self) -> bool:
-        """Whether the agent may stay silent: people may have said it to each other, or nobody wrote it."""
+        """Whether the agent may stay silent, because people may have said it to each other or no one wrote it."""
         return bool(self.origin) or self.is_overheard
 
     @property
@@ -327,8 +328,8 @@ class Button:
 
     Attributes:
         label: At most 75 characters (Slack's limit, which is the lowest).
-        token: Returned by a press (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
-        style: Its emphasis on platforms that can show one.
+        token: What a press returns (bus/buttons.py): ASCII, at most 64 bytes (Telegram's limit).
+        style: Its emphasis on platforms that support it.
     """
 
     label: str
@@ -338,11 +339,11 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStep:
-    """A finished tool call of a turn, for platforms that keep showing it.
+    """A finished tool call of a turn, for platforms that show tool calls permanently.
 
     Attributes:
         id: The call's ID.
-        title: The tool and what the call is about, on one line.
+        title: The tool and the subject of the call, on one line.
         arguments: Its arguments as `name: value` lines, secrets redacted; at most 4,000 characters.
         result: The beginning of its result; at most 4,000 characters.
         failed: Whether it failed.
@@ -437,9 +438,9 @@ class OutboundText:
         part: Number of the message within its row; 0 = the first one, which is sent with the row's own key.
         more: Texts of the row's further messages, if the platform needs several.
         uncertain: Whether an earlier message of the row may have been sent twice or not at all.
-        moved_to: Where it goes instead, because the place of the question is gone; "" = it was not moved.
-        begins_topic: Whether replies to it are a topic of their own, if it is sent to a group outside of topics.
-        author: The person who wrote it as the bot; "" = nobody did.
+        moved_to: Where it goes instead if the place of the question is gone; "" = it was not moved.
+        begins_topic: Whether replies to it form a new topic, if it is sent to a group outside of topics.
+        author: The person who wrote it as the bot; "" = no person did.
     """
 
     kind: Literal["text"] = "text"
@@ -460,7 +461,7 @@ class OutboundText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundFile:
-    """A file: one that the agent presented, which is fetched from the gateway at sending, a text, or a stored file.
+    """A file: presented by the agent and fetched from the gateway when sent, a text, or a stored file.
 
     Attributes:
         path: Virtual path below /mnt/user-data/outputs; "" = not a file that the agent presented.
@@ -487,7 +488,7 @@ class OutboundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundRemoval:
-    """Deletes a message of the bot: a progress notice, or a streaming message that the answer does not need."""
+    """Deletes a message of the bot: a progress notice or an unneeded streaming message."""
 
     kind: Literal["removal"] = "removal"
     channel: str
@@ -527,7 +528,7 @@ class OutboundNote:
 class OutboundIndicator:
     """Shows the done (`ok`) or failure indicator of the message to which `reply_target` replies.
 
-    No other row waits for it. Its row is deleted when it has been shown or has failed.
+    No other row waits for it. Its row is deleted once it has been shown or has failed.
     """
 
     kind: Literal["indicator"] = "indicator"
@@ -544,7 +545,7 @@ _INBOUND: TypeAdapter[InboundMessage] = TypeAdapter(InboundMessage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Address:
-    """The part of an inbound message that an answer needs."""
+    """The part of an inbound message that is needed to answer it."""
 
     reply_target: ReplyTarget
 
@@ -567,7 +568,7 @@ def decode_inbound(body: str) -> InboundMessage:
 
 
 def decode_reply_target(body: str) -> ReplyTarget | None:
-    """Return where the answer to an inbox row goes; None if it cannot be decoded. The rest of the row may be damaged.
+    """Return where the answer to an inbox row goes; None if that cannot be decoded. The rest of the row may be damaged.
 
     >>> decode_reply_target('{"reply_target": {"chat": "c"}, "sender": "?"}') == ReplyTarget(chat="c")
     True

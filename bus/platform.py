@@ -27,7 +27,7 @@ from bus.messages import (
 
 
 class Disposition(StrEnum):
-    """What happened to an event: accepted, or why not. It is logged, counted, and shown to administrators."""
+    """Whether an event was accepted, or why not. It is logged, counted, and shown to administrators."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -52,7 +52,7 @@ class Intake(Protocol):
     """Receives the events of adapters."""
 
     def divide_limit(self, limit: int) -> int:
-        """Return this process's part of an account's limit, which all processes of the service share. Cheap."""
+        """Return this process's share of an account's limit, which all processes of the service share. Cheap."""
         return limit
 
     def exclusive(
@@ -62,7 +62,8 @@ class Intake(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Run the block while no other process of the service runs a block with this name.
 
-        If another process may have entered, the block is canceled and ends without an error. Then enter it again.
+        If another process may have entered, the block is canceled and ends without an error. In that case, enter it
+        again.
 
         Args:
             name: Up to 100 characters.
@@ -71,11 +72,11 @@ class Intake(Protocol):
         return nullcontext()
 
     async def has_conversation(self, key: ConversationKey) -> bool:
-        """Return whether a conversation has messages since it began, or since /new. Raises StoreError."""
+        """Return whether a conversation has had messages since it began, or since /new. Raises StoreError."""
         ...
 
     async def receive(self, inbound: InboundMessage) -> Disposition:
-        """Decide on one message and commit it. When this returns, the platform may be acknowledged.
+        """Decide on one message and commit it. When this returns, the event may be acknowledged.
 
         Raises:
             IntakeFull, IntakeClosed, StoreError: Nothing was stored. Do not acknowledge, so that the platform
@@ -87,7 +88,7 @@ class Intake(Protocol):
         """Act on a button press. When this returns, the effect is stored. Takes well under a second.
 
         Raises:
-            IntakeFull, IntakeClosed, StoreError: Nothing was stored. Do as for `receive`, or tell the presser.
+            IntakeFull, IntakeClosed, StoreError: Nothing was stored. Proceed as for `receive`, or tell the presser.
         """
         ...
 
@@ -100,7 +101,7 @@ class Intake(Protocol):
         ...
 
     async def handle_bot_added(self, key: ConversationKey, added_by: Sender) -> None:
-        """Record who added the bot to a group. A person who may use the bot approves the group by adding it.
+        """Record who added the bot to a group. If that person may use the bot, the group is approved.
 
         Raises:
             StoreError: nothing was stored, as for `receive`.
@@ -110,7 +111,7 @@ class Intake(Protocol):
     async def migrate_chat(
         self, channel: str, workspace: str, old_chat: str, new_chat: str
     ) -> None:
-        """Move everything stored under a chat's old id to its new one. Repeating a migration has no effect.
+        """Move everything stored under a chat's old ID to its new ID. Repeating a migration has no effect.
 
         Raises:
             StoreError: nothing was stored, as for `receive`.
@@ -141,7 +142,7 @@ class ChannelHealth:
         detail: One line for the administrator with the problem and its solution; "" = no problem.
         since: When `state` last changed (Unix seconds).
         last_event_at: When the platform last sent anything (Unix seconds); None = never.
-        awaiting_first_event: Whether the platform, which calls us, has not called yet although everything is set up
+        awaiting_first_event: Whether the platform, which calls us, has not called yet even though everything is set up
             here.
     """
 
@@ -161,14 +162,14 @@ class Capabilities:
             streaming is an option of the platform, whether it is enabled.
         stream_interval_s: Minimum seconds between two updates of one message.
         send_interval_s: Minimum seconds between two sends to one chat, on average.
-        send_burst: Number of sends to a quiet chat that need not wait.
+        send_burst: Number of sends to a quiet chat that do not have to wait.
         idempotent_send_s: How long the platform drops repeated sends with the same key, seconds; 0 = never.
-        edits_can_overtake: Whether the platform may carry out an edit after a later one. Then an answer that follows an
-            edit of unknown outcome is repeated.
+        edits_can_overtake: Whether the platform may carry out an edit after a later edit. If so, an answer that follows
+            an edit with an unknown outcome is repeated.
         indicator_refresh_s: How often to repeat a working indicator, seconds; 0 = never.
         max_file_bytes: Maximum size of a file to send, bytes.
-        has_replies: Whether people can reply to a message in a group. Otherwise they write in its thread, which does
-            not show whom they address.
+        has_replies: Whether people can reply to a message in a group. Otherwise they write in the message's thread,
+            which does not show whom they address.
         command_prefix: The beginning of commands if the platform reserves "/" for itself.
         shows_progress: Whether a growing answer can have temporary lines about tools, plan and subagents.
         draft_interval_s: Minimum seconds between two drafts. The adapter is then a `SupportsDrafts`.
@@ -203,7 +204,7 @@ class OutgoingFile:
 
 @runtime_checkable
 class Adapter(Protocol):
-    """One bot account of a chat platform. The protocols below are optional abilities."""
+    """One bot account on a chat platform. The protocols below are optional abilities."""
 
     @property
     def name(self) -> str:
@@ -228,7 +229,7 @@ class Adapter(Protocol):
         ...
 
     def split(self, markdown: str) -> Sequence[str]:
-        """Split a reply into at least one message. Each is within the platform's limit and renders on its own. Pure."""
+        """Split a reply into one or more messages. Each is within the platform's limit and renders on its own. Pure."""
         ...
 
     async def send(self, target: ReplyTarget, markdown: str, *, key: str) -> MessageId:
@@ -298,7 +299,7 @@ class SupportsToolSteps(Protocol):
     """A platform that shows each finished tool call of a turn, and keeps it beside the answer."""
 
     async def show_tool_step(self, target: ReplyTarget, step: ToolStep) -> None:
-        """Show a tool call, before the answer. A turn that continues after a restart repeats it. Raises nothing."""
+        """Show a tool call before the answer. A turn that continues after a restart repeats this. Raises nothing."""
         ...
 
 
@@ -343,7 +344,7 @@ class SupportsMembership(Protocol):
     async def is_member(self, target: ReplyTarget, person: str) -> bool | None:
         """Return whether a person is in the group `target.chat`; None = the platform does not say.
 
-        Raises DeliveryError; `place_gone` is `chat` if the group or the bot's place in it is gone.
+        Raises DeliveryError. `place_gone` is `chat` if the group is gone or the bot is no longer in it.
         """
         ...
 
@@ -362,8 +363,8 @@ class SupportsMessageLookup(Protocol):
 class WorkShown(StrEnum):
     """Whether a message may have a working indicator.
 
-    `NO`: no process has shown it. `HERE`: only this process may have shown it. `UNKNOWN`: an earlier process may have
-    shown it, too.
+    `NO`: no process has shown one. `HERE`: only this process may have shown one. `UNKNOWN`: an earlier process may have
+    shown one, too.
     """
 
     NO = "no"
@@ -388,7 +389,7 @@ class SupportsIndicators(Protocol):
 
 @runtime_checkable
 class SupportsRefusalIndicator(Protocol):
-    """A platform that can show on a message itself that it was not accepted."""
+    """A platform that can mark a message as not accepted."""
 
     async def show_refused(self, target: ReplyTarget) -> None:
         """Mark the message `target.reply_to`. Indicators of other messages stay. Raises DeliveryError."""
@@ -443,4 +444,4 @@ class CommandInfo:
 
 
 Clock = Callable[[], float]
-"""A wall clock, which returns Unix seconds."""
+"""A wall clock that returns Unix seconds."""

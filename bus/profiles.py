@@ -1,4 +1,4 @@
-"""What applies to a person in private, or in a room: settings with their sources, access, conversations, schedules."""
+"""What applies to a person or a room: settings with their sources, access, conversations, schedules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,16 +31,16 @@ from store.people import KnownPerson
 from store.schedules import Schedule
 
 MAX_MESSAGES = 200
-"""Newest messages of a person or room in which conversations and people are looked for."""
+"""How many of the newest messages of a person or room to search for conversations and people."""
 
 MAX_SCHEDULES = 1000
-"""Schedules of a channel among which those of a person are looked for."""
+"""Maximum number of a channel's schedules to search for those of a person."""
 
 Choice = Literal["model", "agent", "language", "timezone"]
-"""What can be chosen."""
+"""The settings that can be chosen."""
 
 AccessMeans = Literal["approved", "listed", "open", ""]
-"""Why somebody may use the bot: a pairing, `allowed_users`, the channel's rule; "" = they may not."""
+"""Why a person may use the bot: a pairing, `allowed_users`, or the channel's rule; "" = they may not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Profile:
     """A person and their private chat with the bot, or a room.
 
     Attributes:
-        message: A message there, for which the settings are resolved. In a room nobody in particular sent it.
+        message: A message there for which to resolve the settings. In a room, it has no particular sender.
         person: The person; None = a room.
         chat: The room, or the private chat; None = the person has not written in private.
     """
@@ -64,14 +64,14 @@ class Profile:
 
     @property
     def usage_id(self) -> str:
-        """The person or room in the usage."""
+        """The ID of the person or room in the usage records."""
         message = self.message
         return global_user_id(message) if self.person else global_room_id(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Whether somebody may use the bot.
+    """Whether a person may use the bot.
 
     Attributes:
         disposition: ACCEPTED, or why not.
@@ -87,7 +87,7 @@ class Access:
 
 
 class Profiles:
-    """Finds people and rooms, and changes what was chosen for them as the commands in the chat do."""
+    """Finds people and rooms, and changes their chosen settings as the chat commands do."""
 
     def __init__(self, bus: BusContext) -> None:
         self._bus = bus
@@ -97,7 +97,7 @@ class Profiles:
         self._access = bus.access
 
     async def find_person(self, channel: str, user_id: str, workspace: str = "") -> Profile:
-        """Return a person; without `workspace`, where they wrote last. Raises RowNotFound, StoreError."""
+        """Return a person; without `workspace`, in the one where they last wrote. Raises RowNotFound, StoreError."""
         person = await self._stores.people.find(channel, user_id, workspace=workspace)
         if person is None:
             raise RowNotFound(f"Nobody with this ID has written to the bot on {channel}.")
@@ -164,7 +164,7 @@ class Profiles:
         return "" if name == LEAD_AGENT or name in self._bus.graphs else name
 
     async def choices(self, profile: Profile) -> dict[Choice, list[str]]:
-        """Return what can be chosen there; a time zone is any of the IANA database."""
+        """Return the possible choices there. Any IANA time zone can be chosen."""
         models = await self._choices.models(profile.message.key.channel)
         agents = await self._choices.agents(profile.message)
         return {"model": models or [], "agent": agents or [], "language": [*LANGUAGES, AUTO]}
@@ -235,7 +235,7 @@ class Profiles:
         )
 
     async def messages(self, profile: Profile) -> list[InboxRow]:
-        """Return the newest messages of the person, or in the room. Raises StoreError."""
+        """Return the newest messages from the person, or in the room. Raises StoreError."""
         key, person = profile.message.key, profile.person
         wanted = MessageFilter(
             channel=key.channel,
@@ -245,7 +245,7 @@ class Profiles:
         return await self._stores.words.list_messages(wanted, limit=MAX_MESSAGES, before=NEWEST)
 
     async def schedules(self, profile: Profile) -> list[Schedule]:
-        """Return the schedules of the person, in all chats, or of the room. Raises StoreError."""
+        """Return the schedules of the person in all chats, or the schedules of the room. Raises StoreError."""
         key, person = profile.message.key, profile.person
         found = await self._bus.schedules.list_all(
             channel=key.channel, chat="" if person else key.chat, limit=MAX_SCHEDULES, offset=0
@@ -257,7 +257,7 @@ class Profiles:
     async def _newest(
         self, channel: str, chat: KnownChat | None, user_id: str
     ) -> InboundMessage | None:
-        """Return the newest message of a chat, or else of a person; None = none is kept, or it is damaged."""
+        """Return the newest message of a chat, or else of a person; None = there is none, or it is damaged."""
         row = await self._stores.inbox.find_newest(channel, chat.chat) if chat else None
         if row is None and user_id:
             wanted = MessageFilter(channel=channel, person=user_id)
@@ -290,7 +290,7 @@ class Profiles:
 
 
 def _policy_settings(policy: ChannelPolicy, channel: str, chat: str | None) -> dict[str, Setting]:
-    """Return the rules of a channel that hold in private (`chat` is None) or in a chat."""
+    """Return the rules of a channel that apply in private (`chat` is None) or in a chat."""
 
     def own(name: str) -> Setting:
         source: SettingSource = "channel" if name in policy.model_fields_set else "default"

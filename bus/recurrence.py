@@ -1,9 +1,9 @@
-"""The times of a schedule: once, every so often, or by a cron expression, in a time zone. Pure.
+"""The times of a schedule: once, at regular intervals, or by a cron expression, in a time zone. Pure.
 
 When clocks change, a cron expression with a fixed hour runs once a day. If its time is skipped, it runs at the next
-time of that day that exists, or at the last one if none follows. If its time is repeated, it runs at the first one (as
-Debian's cron does). A day that a time zone skips has no times. An expression without a fixed hour (`*/10 * * * *`) runs
-at each time that the clock shows.
+time that exists on that day, or at the last time that exists if none follows. If its time occurs twice, it runs the
+first time (as in Debian's cron). A day that a time zone skips has no times. An expression without a fixed hour (`*/10 *
+* * *`) runs each time the clock shows a matching time.
 """
 
 import re
@@ -24,13 +24,13 @@ MIN_PERIOD_S = 60.0
 """The shortest period of `every`, seconds, and the resolution of cron expressions."""
 
 END = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""Schedules have times from 1970 to before this one, Unix seconds. Each of them has a date in every time zone."""
+"""Schedules have times from 1970 up to, but excluding, this one, Unix seconds. Each has a date in every time zone."""
 
 MAX_COUNTED = 10_000
 """Maximum number of missed times to count."""
 
 MAX_TRIES = 10_000
-"""Maximum number of times to try until one lies in the active hours."""
+"""Maximum number of times to try until one is in the active hours."""
 
 _MINUTE = timedelta(minutes=1)
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -62,9 +62,9 @@ class Recurrence:
         expression: A date and time (ISO 8601), a period such as `30m` or `1h30m`, or five cron fields.
         timezone: The IANA name of the zone of dates, cron fields and active hours.
         since: When the schedule begins, Unix seconds; periods count from here.
-        end_at: It is due no more after this time, Unix seconds; None = never.
-        active_hours: The local hours in which it may be due, `09:00-18:00`; over midnight if the end comes first;
-            "" = always. `once` has none.
+        end_at: It is no longer due after this time, Unix seconds; None = it never ends.
+        active_hours: The local hours in which it may be due, `09:00-18:00`; past midnight if the end is earlier than
+            the beginning; "" = always. Not for `once`.
     """
 
     kind: ScheduleKind
@@ -124,7 +124,7 @@ class Recurrence:
                 yield at
 
     def count_between(self, after: float, until: float) -> int:
-        """Return how often it is due after `after` and up to `until`, at most `MAX_COUNTED`."""
+        """Return how many times it is due after `after` and up to `until`, at most `MAX_COUNTED`."""
         count = 0
         for at in islice(self.times_after(after), MAX_COUNTED):
             if at > until:
@@ -187,7 +187,8 @@ def _cron_times(fields: str, after: float, zone: tzinfo) -> Iterator[float]:
         if any(field.startswith("*") for field in fields.split()[:2]):
             for local in CronSim(fields, begin):
                 at = local.timestamp()
-                # An hour that exists twice: cronsim may return a time before `after`. On a skipped day: its midnight.
+                # If an hour exists twice, cronsim may return a time before `after`. For a skipped day, it returns
+                # midnight.
                 if at > after and datetime.fromtimestamp(at, zone).date() == local.date():
                     yield at
             return
@@ -224,7 +225,7 @@ def _parse_period(expression: str) -> float:
 
 
 def _parse_moment(expression: str, timezone: str) -> float:
-    """Return a date and time as Unix seconds. One that clocks skip is the first one that exists after it.
+    """Return a date and time as Unix seconds. If clocks skip it, return the next time that exists.
 
     >>> _parse_moment("2026-03-29T02:30", "Europe/Berlin") == _parse_moment("2026-03-29T03:00", "Europe/Berlin")
     True
@@ -244,13 +245,13 @@ def _check_years(at: float) -> None:
 
 
 def _existing_on_day(moment: datetime) -> datetime | None:
-    """Return the time of that day that is shown instead of one that clocks skip; None = they skip the whole day."""
+    """Return the time of that day to use instead of one that clocks skip; None = they skip the whole day."""
     found = (_existing(moment, step) for step in (_MINUTE, -_MINUTE))
     return next((one for one in found if one.date() == moment.date()), None)
 
 
 def _existing(moment: datetime, step: timedelta) -> datetime:
-    """Return a time itself, or if clocks skip it, the nearest one that exists in the direction of `step`."""
+    """Return a time, or if clocks skip it, the nearest time that exists in the direction of `step`."""
     while _is_skipped(moment):
         moment = moment.replace(second=0, microsecond=0) + step
     return moment

@@ -1,4 +1,4 @@
-"""Retries: backoff, a run's patience, and store calls that are repeated until the store works."""
+"""Retries: backoff, patience with a run, and store calls that are repeated until the store works."""
 
 import logging
 import random
@@ -30,7 +30,7 @@ BUSY_PATIENCE_S = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits that double from `first_s` up to `cap_s`, less a random part of at most `jitter`.
+    """Waits that double from `first_s` up to `cap_s`, reduced by a random fraction of at most `jitter`.
 
     >>> calm = Backoff(first_s=0.5, cap_s=15.0, jitter=0.0)
     >>> [calm.wait_s(attempt) for attempt in (1, 2, 3, 4, 5, 6, 7)]
@@ -95,7 +95,7 @@ class RunPatience:
     """Decides how long to retry a run that cannot be started or followed.
 
     Attributes:
-        lost_thread: Whether the last error was that the server does not have the thread.
+        lost_thread: Whether the last error says that the server does not have the thread.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
@@ -108,8 +108,8 @@ class RunPatience:
     def wait_s(self, error: RunError, *, is_outage: bool) -> float | None:
         """Return how long to wait before the next attempt, seconds; None = give up.
 
-        `is_outage`: whether our own database is failing. The gateway needs it too, and the message was already
-        acknowledged, so the patience starts over once the database works again.
+        `is_outage`: whether our own database is failing. The gateway needs the database too, and the message has
+        already been acknowledged, so the patience starts over once the database works again.
         """
         self._tries += 1
         self.lost_thread = isinstance(error, AgentThreadNotFound)
@@ -124,7 +124,7 @@ class RunPatience:
 
 
 def retried(store: Store, name: str) -> Store:
-    """Wrap a store, or an object that calls stores. Each asynchronous call is repeated until the store works.
+    """Wrap a store or an object that calls stores, so that each asynchronous call is repeated until the store works.
 
     `name`: who waits for the store, for the log.
     """

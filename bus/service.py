@@ -84,7 +84,7 @@ STATE_S = 5.0
 """Timeout of the request for a thread's state, seconds."""
 
 FLUSH_S = 1.5
-"""How long to send due messages after the last turn, seconds."""
+"""How long to keep sending due messages after the last turn, seconds."""
 
 RESTARTS = Backoff(first_s=1.0, cap_s=60.0)
 """Waits before restarting a crashed adapter."""
@@ -98,10 +98,10 @@ PRUNE_S, RETRY_S = 3600.0, 30.0
 NO_VOICE = VoiceConfig()
 
 STOP, STOP_S = "bus.stop", 2.0
-"""The call that stops a turn at another node, and its time limit, seconds."""
+"""The call that stops a turn on another node, and its time limit, seconds."""
 
 SETTINGS, MIGRATIONS, BROADCASTS, SCHEDULES = "settings", "migrations", "broadcasts", "schedules"
-"""Topics of signals between nodes: something of this kind changed."""
+"""Topics of signals between nodes. They say that something of this kind changed."""
 
 
 class Bus:
@@ -115,14 +115,14 @@ class Bus:
         owners, inbox, outbox, conversations, pairings, refused, words, people, known_chats: The journal's stores.
         channels: The platforms, by channel.
         chats: The chats in which people have written to the bot.
-        deliveries: What administrators do with messages to the platforms.
-        notifications: Accepts messages of API clients to one chat.
+        deliveries: Lets administrators change messages to the platforms.
+        notifications: Accepts messages from API clients to one chat.
         broadcasts: Accepts messages to many chats.
-        broadcast_sender: Sends them.
+        broadcast_sender: Sends broadcasts.
         speech_stats: Transcribed recordings since the start.
         hooks: Accepts events of other systems.
         schedules: Creates and changes the schedules of chats.
-        scheduler: Sends what is due.
+        scheduler: Sends messages that are due.
         takeovers: Lets people answer instead of the agent.
         profiles: What applies to people and rooms.
     """
@@ -234,7 +234,7 @@ class Bus:
         self.channels[name].restart()
 
     async def stop_message(self, row_id: int) -> bool:
-        """Cancel the waiting or running turn of a message for an operator, at whichever node it is. Its chat is told.
+        """Cancel the waiting or running turn of a message for an operator, on whichever node it is. Notifies the chat.
 
         Returns whether there was one. Raises StoreError.
         """
@@ -248,7 +248,7 @@ class Bus:
         return "stopped" if stopped else ""
 
     async def repeat_message(self, row: InboxRow, text: str | None) -> Disposition:
-        """Answer a message again, with other words unless `text` is None. The answer replaces the earlier one.
+        """Answer a message again, with different words unless `text` is None. The answer replaces the earlier one.
 
         Raises like `Intake.receive`, and ValueError for a damaged row.
         """
@@ -263,7 +263,7 @@ class Bus:
         return await self.intake.receive(again)
 
     async def answer_refused(self, row: RefusedRow) -> Disposition:
-        """Accept a refused message after all. Its row is deleted; a second call has no effect.
+        """Accept a refused message after all, and delete its row. A second call has no effect.
 
         Raises like `Intake.receive`, and RowConflict if its sender is not admitted, or the message was not kept.
         """
@@ -309,7 +309,7 @@ class Bus:
         return [find_remedy(row, self._context.policies, approved) for row in rows]
 
     def _tell(self, approved: Pairing) -> Pairing:
-        """Send the notice of an approval, which the outbox has."""
+        """Send the notice of an approval, which is already in the outbox."""
         key = ConversationKey(
             channel=approved.channel,
             workspace=approved.workspace,
@@ -360,7 +360,7 @@ class Bus:
         return last_words(messages_in(state), messages_for(""), count=count)
 
     async def thread_state(self, thread_id: str) -> Mapping[str, Any] | None:
-        """Return the present values of a thread; empty if it has none.
+        """Return the current values of a thread; empty if it has none.
 
         None if the agent's server does not respond in time.
         """
@@ -376,8 +376,8 @@ class Bus:
     async def drain(self) -> None:
         """Accept nothing more. Give running turns `drain_s` to finish, and send their answers.
 
-        If another node exists, runs end as soon as their present step is stored. That node continues unfinished turns
-        and waiting messages at once. Otherwise the next start does.
+        If there is another node, runs end as soon as their current step is stored, and that node continues unfinished
+        turns and waiting messages at once. Otherwise, the next start continues them.
         """
         self.local_intake.close()
         self.broadcast_sender.stop()
@@ -413,8 +413,10 @@ async def run_bus(
     """Run the bus inside the block.
 
     Resumes the work of an earlier process before it connects the channels. On exit, it accepts no more messages and
-    gives running turns `config.drain_s`. Only then it disconnects the channels, so that answers can be sent.
-    Args: See `BusContext`. `calls` are calls to other nodes of the journal; `voice` says what transcribes recordings.
+    gives running turns `config.drain_s` to finish. Only then does it disconnect the channels, so that answers can be
+    sent.
+    Args: See `BusContext`. `calls` are calls to other nodes that share the journal; `voice` says how to transcribe
+        recordings.
     """
     database = calls.database
     async with open_engine(voice) as engine, anyio.create_task_group() as tasks:
@@ -471,7 +473,7 @@ async def _take_up(
     migrations: ChatMigrations,
     database: Database,
 ) -> None:
-    """Resume the work of an earlier process. From now on, resume work of other nodes and follow their changes."""
+    """Resume the work of an earlier process. From now on, also resume work of other nodes and follow their changes."""
     context.tasks.start_soon(_take_housekeeping, bus, database, context)
     context.tasks.start_soon(bus.broadcast_sender.run, context.nodes)
     context.tasks.start_soon(_reload, database.signals, BROADCASTS, bus.broadcast_sender.wake)
@@ -489,7 +491,7 @@ async def _reload(signals: Signals, topic: str, load: Callable[[], Awaitable[Non
     """Reload settings and migrations whenever other nodes signal a change."""
     store = StoreRetry(topic)
     with signals.subscribe(topic) as payloads:
-        signals.publish(topic)  # Changes from before this process received signals.
+        signals.publish(topic)  # Load changes from before this process received signals.
         async for _ in payloads:
             await store.call(load)
 
@@ -579,7 +581,7 @@ def _delivery_worker(
 
 
 async def _take_housekeeping(bus: Bus, database: Database, context: BusContext) -> None:
-    """Do the work that one node at a time does, while this is that node."""
+    """While this node holds the role, do the work that only one node does at a time."""
     while True:
         async with database.nodes.exclusive("housekeeping"), anyio.create_task_group() as tasks:
             index = partial(index_messages, bus.words, context.tracer.record_index)
@@ -588,7 +590,7 @@ async def _take_housekeeping(bus: Bus, database: Database, context: BusContext) 
 
 
 async def _repeated(name: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Do endless work until canceled, and begin again after an error."""
+    """Run endless work until canceled, and start it again after an error."""
     while True:
         try:
             await work()

@@ -12,7 +12,7 @@ from store.work_group import WORK_GROUP
 log = logging.getLogger(__name__)
 
 STABLE_AFTER_S = 60.0
-"""If an adapter crashes after this time, the crash counts as its first one, seconds."""
+"""If an adapter crashes after running this long, the crash counts as its first, seconds."""
 
 
 class AdapterSupervisor:
@@ -31,7 +31,7 @@ class AdapterSupervisor:
         self._failure: ChannelHealth | None = None
 
     def health(self) -> ChannelHealth:
-        """Return the adapter's health. If it crashed or ended, the health says so."""
+        """Return the adapter's health, which also says whether it crashed or ended."""
         return self._failure or self._adapter.health()
 
     def restart(self) -> None:

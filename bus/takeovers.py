@@ -1,9 +1,9 @@
 """Takes conversations over from the agent, sends what the person writes as the bot, and hands them back.
 
-The row of the conversation says who answers. Whoever acts on a message reads it there, in the transaction that acts:
-the acceptance (`store.inbox_accept`), and the start of a turn that waited or is resumed (`InboxStore.mark_running`).
-So a kill at any moment, or another node, changes nothing. Only turns that run when a person takes over are stopped by a
-signal, and again every few seconds in case it was lost.
+The row of the conversation says who answers. Every transaction that acts on a message reads this row: accepting a
+message (`store.inbox_accept`), and starting a turn that waited or is resumed (`InboxStore.mark_running`). So the
+takeover holds even if the process is killed at any moment, and on all nodes. Only turns that are running when a person
+takes over have to be stopped. A signal does this, and a search every few seconds in case the signal was lost.
 """
 
 import logging
@@ -37,24 +37,24 @@ TAKEOVERS = "takeovers"
 """Topic of signals between nodes: a conversation was taken over."""
 
 CHECK_S = 5.0
-"""How often to look for running turns whose signal was lost, seconds."""
+"""How often to look for running turns to stop whose signal was lost, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandBack:
-    """A conversation that was handed back. `summary`: what the agent reads with the next message; "" = nothing."""
+    """A conversation that was handed back. `summary`: what the agent will read with the next message; "" = nothing."""
 
     conversation: ConversationControl
     summary: str
 
 
 class Takeovers:
-    """Takes conversations over and hands them back.
+    """Takes over conversations and hands them back.
 
     Args:
         conversations: The turns to stop.
         questions: The open questions, which are withdrawn.
-        directory: Where messages to a chat go.
+        directory: Knows where messages to a chat go.
         notifications: Sends what the person writes.
     """
 
@@ -84,9 +84,9 @@ class Takeovers:
         return await self._store.count()
 
     async def begin(self, thread_id: str, by: str) -> ConversationControl:
-        """Let a person answer from now on; nothing changes if one does already.
+        """Let a person answer from now on. Nothing changes if one already does.
 
-        The running turn is stopped, and messages that wait are left to the person. Open questions are withdrawn.
+        The running turn is stopped, and waiting messages are left to the person. Open questions are withdrawn.
         Raises RowNotFound, StoreError.
         """
         before = await self._store.find(thread_id)
@@ -124,7 +124,7 @@ class Takeovers:
         return await self._notifications.send(request)
 
     async def end(self, thread_id: str) -> HandBack:
-        """Let the agent answer again. It reads with the next message what was said meanwhile.
+        """Let the agent answer again. With the next message, it reads what was said meanwhile.
 
         Raises:
             RowNotFound: There is no such conversation.
@@ -161,7 +161,7 @@ class Takeovers:
         return quote_unread(unread)
 
     async def wake(self) -> None:
-        """Stop the turns of conversations that were taken over just now."""
+        """Stop the turns of conversations that were just taken over."""
         self._signaled.set()
 
     async def run(self) -> None:
@@ -183,7 +183,7 @@ class Takeovers:
     async def _notices(
         self, control: ConversationControl, what: Literal["begin", "end"], *, now: float, by: str
     ) -> Sequence[NewOutboxRow]:
-        """Return the row that tells people; none if they are not told. Raises StoreError."""
+        """Return the row that notifies people; none if they are not notified. Raises StoreError."""
         if not self._bus.config.takeover.tell_people:
             return []
         place = control.key

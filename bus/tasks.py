@@ -16,7 +16,7 @@ async def run_beside(*works: Callable[[], Awaitable[None]]) -> AsyncIterator[Non
 
     Cancels a scope inside each task instead of the task, so that the task returns. If a task ends with its
     cancellation, anyio keeps the exception and the task's frames in a reference cycle until a full garbage collection.
-    With two such tasks per turn, that was about 10 MB in 5,000 turns.
+    With two such tasks per turn, this took about 10 MB in 5,000 turns.
     """
     if not works:
         yield

@@ -1,4 +1,4 @@
-"""MessageTracer: the bus reports a message's progress to it. Off unless the gateway provides a tracer."""
+"""MessageTracer: receives the progress of messages from the bus. Does nothing unless the gateway provides a tracer."""
 
 from store.inbox import InboxRow
 from store.outbox import OutboxRow
@@ -25,7 +25,7 @@ class MessageTracer:
         Args:
             row: The message.
             outcome: The final stage of its turn, or why it was canceled.
-            ended_at: When.
+            ended_at: When it ended.
             answered_by: The message whose run took it; None = it had its own turn.
         """
 
@@ -35,10 +35,10 @@ class MessageTracer:
         """Record an attempt to send a message. `error` is the error's class; "" = it was sent."""
 
     def record_refusals(self) -> None:
-        """Record that messages that were not accepted can be read (`RefusalJournal`)."""
+        """Record that messages that were not accepted can now be read (`RefusalJournal`)."""
 
     def record_index(self) -> None:
-        """Record that accepted messages were indexed: they can be found by the names of people and chats."""
+        """Record that accepted messages were indexed, so that they can be found by the names of people and chats."""
 
     def record_takeover(self) -> None:
         """Record that a person has taken over a conversation, or handed it back."""
