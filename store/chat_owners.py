@@ -149,7 +149,7 @@ class ChatOwners(Protocol):
         ...
 
     def signal_gap(self) -> None:
-        """Signal "" to this node."""
+        """Signal "" to this node: some signals may have been lost."""
         ...
 
     def listen(self) -> AbstractContextManager[AsyncIterator[str]]:
@@ -165,11 +165,11 @@ class ChatOwners(Protocol):
         ...
 
     async def take(self, chats: Iterable[ConversationKey]) -> list[ConversationKey]:
-        """Take those of the chats (at most `MAX_CLAIMS`) that still have no owner. Return them. Raises StoreError."""
+        """Take the given chats that still have no owner, at most `MAX_CLAIMS`, and return them. Raises StoreError."""
         ...
 
     async def give_up(self, chats: Collection[ConversationKey]) -> None:
-        """Give up those of the chats that have no work for this node. Raises StoreError."""
+        """Give up the given chats that have no work for this node. Raises StoreError."""
         ...
 
     def list_strays(self) -> list[ConversationKey]:

@@ -345,7 +345,7 @@ class CheckpointSaver(BlockingSaver):
         await self._writer.submit(work)
 
     def mark_unchanged(self, thread_id: str) -> None:
-        """Record that a run ended with the newest checkpoint, so that the next run need not compare all messages."""
+        """Record that a run ended with the newest checkpoint, so that the next run does not compare all messages."""
         self._chunks.mark_unchanged(thread_id)
 
     async def trim_thread(self, thread_id: str, *, keep: int = KEEP) -> None:

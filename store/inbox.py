@@ -223,7 +223,8 @@ class InboxStore:
         a new one. A chat without an owner gets one. The turn starts only if this node is the owner.
 
         Returns after the commit: only then may the adapter acknowledge the message. `cap` limits the chat rows in state
-        new. `notice` makes the outbox row that reports a refusal, in the same transaction. It must not block.
+        new. `notice` returns the outbox row that reports a refusal, to insert in the same transaction. It must not
+        block.
         """
 
         def work(tx: Transaction) -> InboxRow | DuplicateMessage | QueueFull:
@@ -245,7 +246,7 @@ class InboxStore:
     ) -> ConversationKey | DuplicateMessage:
         """Commit, once, that a message was received and refused. Return its conversation.
 
-        `notice` makes the outbox row that tells the sender, in the same transaction. It must not block.
+        `notice` returns the outbox row that notifies the sender, to insert in the same transaction. It must not block.
         """
 
         def work(tx: Transaction) -> ConversationKey | DuplicateMessage:
@@ -423,7 +424,7 @@ class InboxStore:
         return {str(row["state"]): int(str(row["rows"])) for row in rows}
 
     async def list_silent(self, chat: ConversationKey, *, limit: int) -> list[InboxRow]:
-        """Return the messages of a chat, including its topics, to which the agent said nothing, newest first."""
+        """Return the messages of a chat, including its topics, that the agent chose not to answer, newest first."""
         params: Params = {**key_params(chat), "limit": limit}
         return [inbox_row_from(row) for row in await self._database.read(_SILENT, params)]
 
@@ -433,7 +434,7 @@ class InboxStore:
         return [inbox_row_from(row) for row in await self._database.read(_WITH_ORIGIN, params)]
 
     async def count_silent(self, channel: str) -> int:
-        """Return the number of messages of a channel to which the agent said nothing."""
+        """Return the number of messages of a channel that the agent chose not to answer."""
         rows = await self._database.read(_COUNT_SILENT, {"channel": channel})
         return int(rows[0]["rows"])
 

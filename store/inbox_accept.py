@@ -294,7 +294,7 @@ def refuse(tx: Transaction, new: NewInboxRow) -> ConversationKey | DuplicateMess
 
 
 def _owner(tx: Transaction, key: ConversationKey, chat: str, owners: ChatOwners) -> int:
-    """Return the node that owns the chat of a message. `chat` is the chat's present ID."""
+    """Return the node that owns the chat of a message. `chat` is the chat's current ID."""
     # This node cannot give up the chat meanwhile, because that waits for the chat's messages (`chat_order`).
     if chat == key.chat and owners.is_own(key):
         return owners.number

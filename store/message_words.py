@@ -1,4 +1,4 @@
-"""The message_words table: the words of accepted messages, by which administrators find them.
+"""The message_words table: the words of accepted messages, which administrators can search.
 
 It is filled in the background, a second after a message is accepted, so that accepting a message costs nothing extra.
 """

@@ -537,7 +537,7 @@ class OutboxStore:
             conversation_id: Its ID.
             thread_id: The thread of the current message. Messages of other threads are left out.
             person: The person in a private chat, who may have received messages before the chat was known; "" = a
-            group.
+                group.
             seq: The position of the current message in the conversation.
             before: When it was accepted, Unix seconds.
             limit: How many of the newest messages of each kind to return.

@@ -170,7 +170,7 @@ class Occurrence:
     Attributes:
         outcome: `queued`: its message or run has not ended yet. `unchanged`: the check's output was the same.
             `skipped`: the previous one had not ended. `missed`: the service was down, and the schedule skips missed
-            times.
+                times.
         missed: Number of further times that this one stands for, because the service was down.
     """
 

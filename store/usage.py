@@ -167,7 +167,7 @@ class UsageStore:
 
         Args:
             reservation_id: A new ID.
-            row: The most that the call may use. It is written if nobody settles the reservation.
+            row: The most that the call may use. It is written if the call never settles the reservation.
             limits: The limits that apply to the call.
 
         Returns:

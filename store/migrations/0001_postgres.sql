@@ -490,7 +490,7 @@ CREATE TABLE run_request (
     attempt BIGINT NOT NULL DEFAULT 1,
     crashes BIGINT NOT NULL DEFAULT 0, -- number of attempts that ended with a crash of their process
     body TEXT COLLATE "C" NOT NULL, -- JSON
-    cancel_action TEXT COLLATE "C", -- NULL: nobody canceled the run
+    cancel_action TEXT COLLATE "C", -- NULL: the run was not canceled
     messages TEXT COLLATE "C" NOT NULL DEFAULT '', -- injected messages, each one line of JSON
     created_at DOUBLE PRECISION NOT NULL
 );

@@ -504,7 +504,7 @@ CREATE TABLE run_request (
     attempt INTEGER NOT NULL DEFAULT 1,
     crashes INTEGER NOT NULL DEFAULT 0, -- number of attempts that ended with a crash of their process
     body TEXT NOT NULL, -- JSON
-    cancel_action TEXT, -- NULL: nobody canceled the run
+    cancel_action TEXT, -- NULL: the run was not canceled
     messages TEXT NOT NULL DEFAULT '', -- injected messages, each one line of JSON
     created_at REAL NOT NULL
 ) STRICT;
