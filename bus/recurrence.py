@@ -2,8 +2,8 @@
 
 When clocks change, a cron expression with a fixed hour runs once a day. If its time is skipped, it runs at the next
 time that exists on that day, or at the last time that exists if none follows. If its time occurs twice, it runs the
-first time (as in Debian's cron). A day that a time zone skips has no times. An expression without a fixed hour (`*/10 *
-* * *`) runs each time the clock shows a matching time.
+first time (as in Debian's cron). A day that a time zone skips has no times. An expression without a fixed hour, such as
+`*/10 * * * *`, runs each time the clock shows a matching time.
 """
 
 import re
@@ -269,7 +269,7 @@ def _parse_hours(text: str) -> tuple[int, int]:
         raise InvalidTimes("Active hours are two times of day: 09:00-18:00.")
     first, last = (60 * int(match[n]) + int(match[n + 1]) for n in (1, 3))
     if first == last:
-        raise InvalidTimes("Active hours need a beginning and another end: 09:00-18:00.")
+        raise InvalidTimes("Active hours need a beginning and a different end: 09:00-18:00.")
     return first, last
 
 

@@ -77,7 +77,7 @@ class Places:
             chat = await self._directory.find_private(asked.key, asked.sender.user_id)
             if chat is None:
                 raise PlaceRefused(
-                    "this person has not written to you in private yet: they must do it once"
+                    "this person has not written to you in private yet: they must do so once"
                 )
         else:
             chat = await self._find_group(asked, wanted)
@@ -119,8 +119,8 @@ class Places:
         joined = await self._joined(asked, (exact or found)[:MAX_ASKED])
         if not joined:
             raise PlaceRefused(
-                "the platform shows no chat of this name with this person and you in it in which somebody has"
-                " written to you; they can ask there"
+                "the platform shows no chat with this name that this person and you are both in and where someone has"
+                " written to you; the person can ask in that chat"
             )
         if not exact or len(joined) > 1:
             names = ", ".join(f"{one.title!r} (ID {one.chat})" for one in joined)

@@ -154,7 +154,7 @@ def test_it_ends() -> None:
         ("once", "tomorrow", {}, "ISO 8601"),
         ("once", "2026-12-24T18:00", {"active_hours": "09:00-18:00"}, "no active hours"),
         ("every", "1h", {"active_hours": "9-18"}, "two times of day"),
-        ("every", "1h", {"active_hours": "09:00-09:00"}, "another end"),
+        ("every", "1h", {"active_hours": "09:00-09:00"}, "different end"),
         ("every", "1h", {"timezone": "Mars/Phobos"}, "no time zone"),
         ("every", "1h", {"timezone": "../etc/passwd"}, "no time zone"),
         ("once", "0001-01-01T00:00", {}, "1970 to 9998"),

@@ -15,7 +15,7 @@ from bus.schedules.schedules import ScheduleRequest
 from tests.bus.harness import OPEN, BusHarness, inbound_message, running_bus
 from tests.fakes.platform import FakePlatform
 
-UNKNOWN = "the platform shows no chat of this name"
+UNKNOWN = "the platform shows no chat with this name"
 
 
 class MemberPlatform(FakePlatform):

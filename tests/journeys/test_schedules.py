@@ -269,7 +269,7 @@ async def test_a_person_has_the_agent_post_in_another_group_only_while_they_are_
                     for chat in ("sales", "no such chat")
                 ]
                 assert told[0] == told[1]
-                assert told[0].startswith("Error: the platform shows no chat of this name")
+                assert told[0].startswith("Error: the platform shows no chat with this name")
         assert platforms.violations == []
 
 
