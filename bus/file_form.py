@@ -17,7 +17,7 @@ class FileForm:
         filename: The file's name for the receiver.
         source: The file. It must not change while it is sent.
         size_bytes: Its size. If given, the request has a Content-Length, which some servers require; None = it is sent
-        in chunks.
+            in chunks.
         mime: The file's type.
         fields: Further fields: texts by name.
     """

@@ -233,7 +233,7 @@ class InboundMessage:
         topic_title: The name of the forum topic; "" = none, or unknown.
         answers_row: The inbox row whose question a button press answers with it; 0 = a person wrote it.
         is_stopped: Whether a button stopped its turn, or the message was deleted (`is_deleted`). It will not be
-        resumed.
+            resumed.
         is_stopped_by_operator: Whether it was stopped in the console or over the API, so that the chat is notified.
         edit_count: Number of edits since it was accepted. `text` is the current text.
         edited_at: When it was last edited, by the platform's clock (Unix seconds); 0 = never, or unknown.

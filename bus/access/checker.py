@@ -32,7 +32,7 @@ A code has 40 bits and is valid for an hour. A channel has at most 100 open code
 """
 
 MAX_TEXT_CHARS = 200
-"""How much of the message that asks for access to keep until the person is approved, characters."""
+"""How much of a message with a request for access to keep until its approval, characters."""
 
 
 class AccessChecker:

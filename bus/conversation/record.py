@@ -41,7 +41,7 @@ class Attempt:
     Attributes:
         message_id: ID of this version in the thread.
         is_again: Whether an earlier process, or an earlier version of the message, may have left messages in the
-        thread.
+            thread.
         thread_exists: Whether the server has the thread. Reset if the server reports that it does not.
         is_asked: Whether the server may have received the run. In that case, a canceled turn also cancels the run and
             closes its question.
@@ -102,7 +102,7 @@ class Outcome:
         taken: Further messages that end with the turn, because its run took them or they were stopped with it.
         outdated: The messages among them whose last edit came too late for the run.
         late: An edit of the turn's own message that came too late for the run; None = none.
-        released_run_id: The run whose message was deleted, so that it answers no message anymore; None = none.
+        released_run_id: The run that no longer answers a message, because its message was deleted; None = none.
     """
 
     reply: Reply | None = None

@@ -448,7 +448,7 @@ class TurnSteps:
         self._delivery.notify(row.key)
 
     async def finish(self, turn: TurnRecord) -> bool:
-        """Finish the row and enqueue its answer in one transaction. Return whether the answer asks for an approval."""
+        """Finish the row and enqueue its answer in one transaction. Return whether the answer asks for approval."""
         row, inbound, outcome, reason = (
             turn.row,
             turn.message.inbound,

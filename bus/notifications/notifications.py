@@ -58,7 +58,7 @@ class NotificationStatus:
         is_repeat: Whether it had been accepted before, so that the request changed nothing.
         chat, topic, is_person: As in the request.
         created_at: When it was accepted, Unix seconds.
-        deliveries: Its rows of the outbox that exist: one for each message of its text, and one for each file.
+        deliveries: Its existing outbox rows: one for each message of its text, and one for each file.
     """
 
     channel: str

@@ -69,7 +69,7 @@ class Recipient:
             prefix: The beginning of their outbox keys.
             texts: Its text, in parts that each fit into one message.
             files: Its files.
-            author: The person who wrote it as the bot; "" = nobody did.
+            author: The person who wrote it as the bot; "" = no person did.
         """
         bodies: list[OutboundText | OutboundFile] = [self._text(text, author) for text in texts]
         bodies += [self._file(file) for file in files]

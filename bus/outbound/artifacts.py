@@ -64,7 +64,7 @@ class ArtifactDownloader:
         except StoreError as error:
             raise DeliveryError("the journal cannot be read", retryable=True) from error
         if not size:
-            raise DeliveryError("the file is not stored anymore")
+            raise DeliveryError("the file is no longer stored")
         return OutgoingFile(path=target, name=body.name, mime=body.mime, size_bytes=size)
 
 

@@ -294,7 +294,7 @@ def _texts(
             reply_target=inbound.reply_target,
             markdown=part,
             replaces=streaming_key(row, index) if index < streaming_count else "",
-            # There is no person's message that began a topic to which replies could belong.
+            # No message from a person began a topic that replies could belong to.
             begins_topic=bool(inbound.origin) and not (inbound.is_private or row.key.topic),
         )
         for index, part in enumerate(parts)

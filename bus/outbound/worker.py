@@ -3,14 +3,14 @@
 The effect of each failure here (bus/errors.py has the whole policy):
 
 - StoreError: The row does not change. Its task waits and continues. If an outcome cannot be recorded, it is kept in
-memory until the store works again, so that a sent message is not sent twice.
+  memory until the store works again, so that a sent message is not sent twice.
 - DeliveryError: Its flags decide: retry, uncertain or failed (retry_policy.py).
 - Any other exception of an adapter: The attempt's outcome is unknown. It is logged with its traceback, at most
   `attempts.MAX_UNEXPECTED_ERRORS` times.
 - A row that cannot be decoded, or that causes an internal error: It is marked failed or uncertain. The next rows
-follow.
+  follow.
 - Cancellation: An attempt in progress gets `attempts.STOP_GRACE_S`. A row that stays in `sending` has an unknown
-outcome.
+  outcome.
 """
 
 import logging

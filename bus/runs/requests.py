@@ -39,7 +39,7 @@ class AgentRunRequest:
             message, so the ID is also the key of the start.
         is_again: Whether an earlier start may have reached the server or changed the thread.
         known_run_id: The run that answers the message; "" = unknown. On servers without metadata, only this identifies
-        the run.
+            the run.
         answers_question: Whether the message answers an interrupt of the thread, now or before an earlier start.
         traceparent: The W3C trace context of the run; "" = none.
     """
