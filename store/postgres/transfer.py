@@ -173,7 +173,7 @@ def _columns(origin: "_Sqlite", copy: "_Postgres", table: str) -> list[str]:
     columns = origin.columns(table)
     if columns != copy.columns(table):
         raise StoreUnavailable(
-            f"The table {table} of {copy.name} has other columns than in {origin.name}."
+            f"The table {table} has different columns in {copy.name} than in {origin.name}."
         )
     return columns
 
