@@ -415,8 +415,7 @@ async def run_bus(
     Resumes the work of an earlier process before it connects the channels. On exit, it accepts no more messages and
     gives running turns `config.drain_s` to finish. Only then does it disconnect the channels, so that answers can be
     sent.
-    Args: See `BusContext`. `calls` are calls to other nodes that share the journal; `voice` says how to transcribe
-        recordings.
+    Args: See `BusContext`. `calls` are calls to other nodes; `voice` says how to transcribe recordings.
     """
     database = calls.database
     async with open_engine(voice) as engine, anyio.create_task_group() as tasks:

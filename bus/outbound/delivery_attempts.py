@@ -138,7 +138,7 @@ class DeliveryAttempts:
         return await self._attempt(decoded)
 
     async def show_failure(self, closed: ClosedRow) -> None:
-        """Replace an answer's text that was permanently refused with a notice. Raises nothing."""
+        """Send a notice instead of an answer's text that was permanently refused. Raises nothing."""
         decoded = closed.decoded
         await self._sender.show_failure(
             "" if closed.is_uncertain else decoded.row.key,

@@ -153,7 +153,7 @@ class DeliveryWorker:
         return await self._outbox.find(row_key)
 
     async def list_unread(self, row: InboxRow, person: str, *, limit: int) -> list[UnreadMessage]:
-        """Return the messages before a message that the agent has not read. See `OutboxStore`."""
+        """Return the messages that the agent missed before a message. See `OutboxStore`."""
         return await self._outbox.list_unread(
             row.key,
             conversation_id=row.conversation_id,

@@ -116,7 +116,7 @@ class Runs(Protocol):
         """
 
     async def inject(self, thread_id: str, run_id: str, steering: SteeringMessage) -> bool:
-        """Inject a message into a run. Return whether the run accepted it; False = it now accepts no messages.
+        """Inject a message into a run. Return whether the run accepted it; False = it is not accepting messages.
 
         Raises:
             SteeringUnsupported: The server cannot do this.
