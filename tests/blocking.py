@@ -1,7 +1,7 @@
-"""Finds calls that block the event loop: files, SQLite, names of hosts, processes, locks, sleeps.
+"""Finds calls that block the event loop: files, SQLite, DNS lookups, processes, locks, sleeps.
 
-Python reports such a call when it begins (an audit event), so nothing is replaced and no time is measured. Not
-detected: reading and writing what another thread has opened, `os.stat`, and, before Python 3.13, sleeps.
+Python raises an audit event when such a call begins, so nothing is patched and no time is measured. Not detected: reads
+and writes of files that another thread opened, `os.stat`, and, before Python 3.13, sleeps.
 """
 
 import asyncio
@@ -57,14 +57,14 @@ Place = str
 
 @cache
 def report_file() -> Path:
-    """Return the file of this test session in which blocking places are noted."""
+    """Return the file in which this test session records places that block."""
     folder = Path(tempfile.mkdtemp(prefix="parley-blocking-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder / "places.txt"
 
 
 class BlockingReport:
-    """The parts of the places recorded in a file."""
+    """Reads the places recorded in a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -84,11 +84,12 @@ class BlockingReport:
 def watch_event_loop(report: Path, *, with_libraries: bool) -> None:
     """Append each place that blocks an event loop of this process, once, to a file. Cannot be undone.
 
-    `with_libraries`: also those with no function of ours in between; in the process of the tests these are the fakes.
+    `with_libraries`: also record calls that libraries make without any of our functions on the stack. In the test
+    process, those come from the fakes.
     """
     descriptor = os.open(report, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     seen: set[str] = set()
-    events, running_loop = _EVENTS, asyncio._get_running_loop  # globals are gone at the very end
+    events, running_loop = _EVENTS, asyncio._get_running_loop  # globals are gone at shutdown
 
     def look(event: str, arguments: tuple[object, ...]) -> None:
         if event not in events or running_loop() is None:
@@ -108,7 +109,7 @@ def watch_event_loop(report: Path, *, with_libraries: bool) -> None:
 
 
 def _place(frame: FrameType | None, *, with_libraries: bool) -> Place | None:
-    """Return the function that blocks; None for a test, or if the function may block."""
+    """Return the function that blocks. Return None for a test, or if the function is allowed to block."""
     ours: Place | None = None
     library: Place | None = None
     while frame is not None:

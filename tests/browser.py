@@ -1,4 +1,4 @@
-"""A real Chromium without a screen, steered by the DevTools protocol: what a person sees and does on a page."""
+"""A real headless Chromium, controlled over the DevTools protocol: what a person sees and does on a page."""
 
 import json
 import os
@@ -33,7 +33,7 @@ _CENTER = """one => {
   const at = one.getBoundingClientRect();
   return [at.x + at.width / 2, at.y + at.height / 2];
 }"""
-# The name of a window outlives the page, which a click may leave.
+# A click may navigate to another page; the window's name survives that.
 _NOTE_CLICK = """(one, name) => {
   one.addEventListener('click', () => { window.name = name; }, { once: true, capture: true });
   return one;
@@ -47,7 +47,7 @@ class BrowserPage:
     """One tab.
 
     Attributes:
-        accepts_dialogs: Whether questions of the page are answered with yes.
+        accepts_dialogs: Whether to confirm the page's dialogs.
         errors: Uncaught exceptions, and what the console or the browser reported as an error, such as a blocked script.
     """
 
@@ -60,15 +60,15 @@ class BrowserPage:
         self.errors: list[str] = []
 
     async def open(self, url: str) -> None:
-        """Open an address and wait until the page is there."""
+        """Open an address and wait until the page has loaded."""
         await self._call("Page.navigate", url=url)
         await eventually(lambda: self.evaluate("document.readyState === 'complete'"))
 
     async def evaluate(self, script: str) -> Any:  # noqa: ANN401 - whatever the page returns
-        """Return the value of an expression in the page, a promise's included.
+        """Return the value of an expression in the page. A promise is awaited.
 
         Raises:
-            AssertionError: It raised; it may hold later, so `eventually` asks again.
+            AssertionError: The expression raised. `eventually` retries, because the page may not be ready yet.
         """
         answer = await self._call(
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
@@ -83,13 +83,13 @@ class BrowserPage:
         )
 
     async def wait_for_text(self, text: str, selector: str = "body") -> str:
-        """Wait until an element shows a text; return all that it shows."""
+        """Wait until an element shows a text; return the element's whole text."""
         return await eventually(lambda: self.text(selector), lambda shown: text in shown)
 
     async def click(self, label: str, within: str = "body") -> None:
         """Click with the mouse on the button or link with this label, once it can be clicked.
 
-        If the page draws it anew or moves it between the look and the click, it is clicked again, as a person does.
+        If the page redraws or moves it before the click arrives, click again, as a person would.
         """
         find = (
             f"[...document.querySelectorAll({json.dumps(f'{within} button, {within} a')})]"
@@ -107,7 +107,7 @@ class BrowserPage:
         await eventually(is_clicked)
 
     async def click_twice(self, label: str, within: str = "body") -> None:
-        """Click like an impatient person: again at the same place, 180 ms later, whatever is there now."""
+        """Click like an impatient person: again at the same place, 180 ms later, even if something else is there now."""
         find = (
             f"[...document.querySelectorAll({json.dumps(f'{within} button, {within} a')})]"
             f".find(one => one.innerText.trim() === {json.dumps(label)})"
@@ -140,7 +140,7 @@ class BrowserPage:
             await self._call("Input.dispatchKeyEvent", type=kind, **_ENTER)
 
     async def press(self, key: str) -> None:
-        """Press a key that enters no text, such as ArrowDown."""
+        """Press a key that does not type text, such as ArrowDown."""
         for kind in ("keyDown", "keyUp"):
             await self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
@@ -155,12 +155,12 @@ class BrowserPage:
         await self._call("Emulation.setDeviceMetricsOverride", **size)
 
     async def prefer_color(self, scheme: str) -> None:
-        """Prefer `light` or `dark` pages, as a person does in the settings of the system."""
+        """Emulate the system setting that prefers `light` or `dark` pages."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         await self._call("Emulation.setEmulatedMedia", features=features)
 
     async def cookies(self) -> list[dict[str, Any]]:
-        """Return the cookies of the page's address, with those that no script can read."""
+        """Return the cookies of the page's address, including those that scripts cannot read."""
         return list((await self._call("Network.getCookies"))["cookies"])
 
     async def screenshot(self, file: Path) -> None:
@@ -204,9 +204,9 @@ class BrowserPage:
 
 @asynccontextmanager
 async def open_browser(folder: Path) -> AsyncIterator[BrowserPage]:
-    """Start Chromium with a new profile in `folder`; it accepts the questions that pages ask in dialogs."""
+    """Start Chromium with a new profile in `folder`. It confirms the dialogs that pages open."""
     assert CHROMIUM is not None, "chromium is not installed"
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # as root it has none
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # required as root
     command = [
         CHROMIUM,
         *_OPTIONS,
@@ -240,7 +240,7 @@ async def _find_address(process: anyio.abc.Process) -> str:
 
 
 async def _drain(process: anyio.abc.Process) -> None:
-    """Read what Chromium says, so that it never waits for a reader."""
+    """Read Chromium's output, so that it never blocks on a full pipe."""
     assert process.stderr is not None
     async for _ in process.stderr:
         pass

@@ -1,7 +1,7 @@
-"""What failed in a task group, as the first part of a failed test's report and in the summary at its end.
+"""Shows what failed in a task group, at the top of a failed test's report and in the final summary.
 
-What pytest prints of nested groups takes hundreds of lines and has the cause in the last ones; a report of CI that is
-cut ends before them. A pytest plugin: `tests/conftest.py` takes its hook.
+For nested groups, pytest prints hundreds of lines with the cause at the end, where a truncated CI log cuts it off. This
+is a pytest plugin: `tests/conftest.py` imports its hook.
 """
 
 import traceback
@@ -44,7 +44,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def describe(error: BaseException) -> str:
-    """Return the last frames in our code and the message of an exception, after its causes'."""
+    """Return the last frames in our code and the message of an exception, preceded by those of its causes."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -23,7 +23,7 @@ from tests.fakes.s3 import S3Bucket, S3Server, s3_server
 from tests.fork_server import start_server
 from tests.workers import pytest_addoption  # noqa: F401 - a hook of this file
 
-MEMORY = "/dev/shm"  # noqa: S108 - a place for temporary folders
+MEMORY = "/dev/shm"  # noqa: S108 - the root of temporary folders
 MEMORY_BYTES = 4 * 2**30
 """Space that must be free there. The suite has taken up to 1 GB."""
 
@@ -32,7 +32,7 @@ if (
     and Path(MEMORY).is_dir()
     and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
 ):
-    # Databases on a disk take half as much processor time again, and their commits wait.
+    # Databases on disk cost 50% more CPU time, and their commits wait for the disk.
     os.environ["TMPDIR"] = MEMORY
     tempfile.tempdir = None
 
@@ -54,13 +54,13 @@ hypothesis.settings.register_profile("suite", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("long", max_examples=2_000, deadline=None)
 hypothesis.settings.load_profile("long" if os.environ.get("PARLEY_TEST_LONG") == "1" else "suite")
 
-gc.disable()  # imports leave almost no garbage, and looking for it takes half of the time of the collection
+gc.disable()  # imports leave almost no garbage, but looking for it takes half of the test collection time
 
 
 class OnlyWithExamples:
-    """Has pytest look for doctests only where there are some: a fifth of the modules; it reads each attribute.
+    """Makes pytest look for doctests only in the modules that have them, one in five: it reads every attribute.
 
-    And in packages: it imports a module before its package, which would then import the module once more.
+    Also handles packages: pytest imports a module before its package, which would then import the module again.
     """
 
     @pytest.hookimpl(wrapper=True)
@@ -75,33 +75,31 @@ class OnlyWithExamples:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register it: a hook of this file would be asked about tests/ only."""
+    """Register the plugin. A hook in this file would only be called for tests/."""
     config.pluginmanager.register(OnlyWithExamples())
     workers.pytest_configure(config)
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if config.option.workers and is_whole and not config.option.keyword:
-        start_server()  # imports while the tests are collected, which takes one processor; all workers use it
+        start_server()  # import it during collection, which uses one processor; all workers inherit it
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector work again, on what tests make: it leaves out all that is there now."""
+    """Turn the garbage collector back on for objects that tests create. It skips everything that exists now."""
     gc.freeze()
-    gc.set_threshold(
-        10_000, 10, 10
-    )  # with the usual 700 it takes a twentieth of the processor time
+    gc.set_threshold(10_000, 10, 10)  # with the default of 700 it takes 5% of the CPU time
     gc.enable()
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer | None]:
-    """Yield a PostgreSQL server; None where there is none."""
+    """Yield a PostgreSQL server, or None where PostgreSQL is not installed."""
     with postgres_server() as server:
         yield server
 
 
 @pytest.fixture
 def url(postgres: PostgresServer | None) -> Iterator[str]:
-    """Yield the URL of a PostgreSQL database of this test; without a server the test is left out."""
+    """Yield the URL of a PostgreSQL database for this test. Without a server, the test is skipped."""
     if postgres is None:
         pytest.skip(MISSING)
     with postgres.database() as created:
@@ -110,14 +108,14 @@ def url(postgres: PostgresServer | None) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server | None]:
-    """Yield an S3-compatible server; None where there is none."""
+    """Yield an S3-compatible server, or None where none is installed."""
     with s3_server() as server:
         yield server
 
 
 @pytest.fixture
 def bucket(s3: S3Server | None) -> S3Bucket:
-    """Return a new bucket; without a server the test is left out."""
+    """Return a new bucket. Without a server, the test is skipped."""
     if s3 is None:
         pytest.skip(MISSING_S3)
     return s3.bucket()
@@ -125,7 +123,7 @@ def bucket(s3: S3Server | None) -> S3Bucket:
 
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
-    """Undo what a command that runs in this process does to the root logger: later tests read log records."""
+    """Restore the root logger after a command ran in this process, because later tests read log records."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield
@@ -142,7 +140,7 @@ def blocking_report() -> BlockingReport:
 
 @pytest.fixture(autouse=True)
 def free_event_loop(blocking_report: BlockingReport) -> Iterator[None]:
-    """Fail a test in which its event loop, or a service's that it started, was blocked."""
+    """Fail a test that blocked its event loop, or that of a service it started."""
     yield
     found = blocking_report.read_new()
-    assert found == set(), "blocks the event loop; tests/blocking.py lists what may"
+    assert found == set(), "blocks the event loop; tests/blocking.py lists the functions that may"

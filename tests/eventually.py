@@ -1,6 +1,6 @@
-"""Wait for a condition without an event: `eventually` checks until it holds, or fails with the last value.
+"""Waits for a condition that has no event: `eventually` polls until it holds, or fails with the last value.
 
-That a call does *not* return is `is_waiting`, which needs no time.
+To check that a call does *not* return, use `is_waiting`, which takes no time.
 """
 
 import ast
@@ -54,8 +54,9 @@ async def eventually(
 ) -> Any:
     """Call `probe`, which may be async, until `holds` is true of its result; return the result.
 
-    A probe that raises AssertionError does not hold yet. The next call is `every_s` seconds later: a condition that
-    holds for a moment only is missed in between. None = a tenth of the wait until then, from 0.01 to `LONGEST_PAUSE_S`.
+    If the probe raises AssertionError, the condition does not hold yet. The next call is `every_s` seconds later, so a
+    condition that holds only for a moment may be missed. None = a tenth of the time waited so far, at least 0.01 and at
+    most `LONGEST_PAUSE_S`.
 
     Raises:
         AssertionError: `within_s` seconds have passed. The message has the probe's last result and,
@@ -82,9 +83,11 @@ async def eventually(
 
 
 async def is_waiting(call: Callable[[], Awaitable[object]]) -> bool:
-    """Return whether a call waits: it has not returned, and no task of the event loop can continue. Then cancels it.
+    """Return whether a call waits: it has not returned, and no task of the event loop can continue. Cancel it
+    afterwards.
 
-    For calls that wait for a timer or another task, not for a thread or a socket: those may be about to continue.
+    For calls that wait for a timer or another task. A call that waits for a thread or a socket may be about to
+    continue.
     """
     has_returned = False
 
@@ -116,11 +119,11 @@ def _compared_values(probe: Callable[[], Any]) -> Iterator[str]:
             for part in _parts(node.body):
                 expression = ast.unparse(part)
                 try:
-                    value = eval(expression, names)  # noqa: S307 - the test's own source, once more
+                    value = eval(expression, names)  # noqa: S307 - the test's own source
                 except Exception as error:  # noqa: BLE001 - only a description of a failure
                     value = error
                 if inspect.iscoroutine(value):
-                    value.close()  # nobody awaits it
+                    value.close()  # it is never awaited
                 yield f"{expression} = {_shown(value)}"
 
 

@@ -1,7 +1,7 @@
-"""A program whose process is forked: `python -IS fork_client.py ADDRESS REPORT MODULE ARGUMENTS...`.
+"""Client of the fork server: `python -IS fork_client.py ADDRESS REPORT MODULE ARGUMENTS...`.
 
-It has the files, environment, folder and exit code of `python -m MODULE ARGUMENTS`, and passes SIGTERM on: see
-tests/fork_server.py. Imports nothing of ours, so that it takes milliseconds.
+It behaves like `python -m MODULE ARGUMENTS`: the same files, environment, folder and exit code; it forwards SIGTERM.
+See tests/fork_server.py. It imports nothing of ours, so it starts in milliseconds.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Ask, and end like the process that was forked."""
+    """Request a fork, then exit with the forked process's exit code."""
     address, report, module, *arguments = sys.argv[1:]
     asked = {
         "arguments": arguments,
@@ -21,7 +21,7 @@ def main() -> None:
         "module": module,
         "report": report,
     }
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # open as long as this process
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # open until this process ends
     server.connect(bytes.fromhex(address))
     status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:

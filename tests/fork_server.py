@@ -1,7 +1,7 @@
-"""Starts `parley` processes by forking one that has imported everything: an import takes more than a second of CPU.
+"""Starts `parley` processes by forking one that has imported everything. The imports take more than a second of CPU.
 
-What starts is `python -m gateway` with a process, files, environment and signals of its own; only the imports are made
-beforehand, and its memory is left to the system at the end. Pass `fork=False` where the start or that is tested.
+The new process is `python -m gateway` with its own files, environment and signals. Two things differ: its modules are
+already imported, and at exit it does not free its memory. To test startup or shutdown, pass `fork=False`.
 """
 
 import atexit
@@ -67,7 +67,7 @@ Files = tuple[int, int, int]
 
 
 class ParleyProcess:
-    """A process that was forked; as much of `subprocess.Popen` as tests use.
+    """A forked process, with the part of `subprocess.Popen` that tests use.
 
     Attributes:
         pid: Its process ID.
@@ -90,7 +90,7 @@ class ParleyProcess:
         return self._returncode
 
     async def wait(self) -> int:
-        """Wait until the process has ended; return its exit code."""
+        """Wait until the process has exited; return its exit code."""
         while (code := self.returncode) is None:
             await anyio.wait_readable(self._status)
         return code
@@ -104,7 +104,7 @@ class ParleyProcess:
         return self._returncode
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
+        """Send a signal, unless the process has exited."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
@@ -116,15 +116,16 @@ class ParleyProcess:
 
 
 def is_test_suite() -> bool:
-    """Return whether a test runs. Benchmarks, soaks and most proofs start the program."""
+    """Return whether a test is running. Benchmarks, soaks and most proofs start the real program instead."""
     return "PYTEST_CURRENT_TEST" in os.environ
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:
     """Return whether a forked process with this environment behaves like a started one.
 
-    It does not where others read its environment or its command line from /proc: these are those of the fork server.
-    PYTHONPATH may name folders after that of the repository: what they hold must not replace what is imported already.
+    It does not if something reads its environment or command line from /proc, which shows those of the fork server.
+    PYTHONPATH may list folders after the repository's, as long as they do not replace modules that are already
+    imported.
     """
     first = environment.get("PYTHONPATH", "").partition(os.pathsep)[0] or str(ROOT)
     others = {**environment, "PYTHONPATH": first}.items() - _OWN.items()
@@ -144,7 +145,7 @@ async def start_parley(
     *,
     fork: bool | None = None,
 ) -> ParleyProcess | Process:
-    """Start `parley ARGUMENTS` in a folder, with its output in a file. `fork`: None = if a test runs."""
+    """Start `parley ARGUMENTS` in a folder, with its output in a file. `fork`: None = fork if a test is running."""
     if (is_test_suite() if fork is None else fork) and can_fork(environment):
         with _Pipe() as nothing:
             nothing.close_end(nothing.write_end)
@@ -188,7 +189,7 @@ def run_parley(
 
 
 class _Pipe:
-    """A pipe whose ends are closed at the end of the block at the latest."""
+    """A pipe. Leaving the block closes both ends if they are still open."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -206,7 +207,7 @@ class _Pipe:
         os.close(end)
 
     def write(self, content: bytes) -> None:
-        """Write it, and close the pipe. Does nothing about a reader that is gone."""
+        """Write the data and close the pipe. Ignores a reader that is gone."""
         try:
             while content:
                 content = content[os.write(self.write_end, content) :]
@@ -224,16 +225,16 @@ class _Pipe:
 
 
 class _ForkServer:
-    """The process that forks; it ends with the last process that has its socket.
+    """The process that forks. It exits when the last process that holds its socket exits.
 
-    Processes that are forked from this one may share it: a request is one packet, and the answers have a socket each.
+    Processes forked from this one may share it: a request is one packet, and each response has its own socket.
 
     Args:
-        environment: What it is started with, besides what each has.
-        arguments: What `main` is called with.
+        environment: Its environment variables, besides those that every fork server gets.
+        arguments: The arguments of `main`.
 
     Attributes:
-        address: Where programs ask, whoever started them: a name of the kernel's, in hexadecimal.
+        address: Where any program may connect to request a fork: an abstract socket name, in hexadecimal.
     """
 
     def __init__(self, environment: Mapping[str, str], *arguments: str) -> None:
@@ -254,11 +255,11 @@ class _ForkServer:
 
     @property
     def is_shared(self) -> bool:
-        """Whether this process has it from the one that started it."""
+        """Whether this process inherited it from its parent."""
         return self._owner != os.getpid()
 
     def close(self) -> None:
-        """End it. The processes that it started continue."""
+        """Stop the server. The processes that it started keep running."""
         self._socket.close()
         self._process.wait()
 
@@ -280,7 +281,7 @@ _servers: dict[frozenset[tuple[str, str]], _ForkServer] = {}
 
 
 def start_server() -> None:
-    """Start what forks in most environments, with a rehearsal: processes forked from this one then share it."""
+    """Start the fork server for the usual environment, with a rehearsal. Processes forked from this one share it."""
     _servers[frozenset()] = _ForkServer({}, REHEARSE)
 
 
@@ -299,9 +300,9 @@ def fork_parley(
 
 
 def forked_program(module: str, *arguments: str) -> list[str]:
-    """Return a command that is `python -m MODULE ARGUMENTS`, forked in whatever environment it is started.
+    """Return a command that acts as `python -m MODULE ARGUMENTS`, forked with the environment in which it is started.
 
-    `gateway` is started if its environment cannot be forked. What was forked is killed with the command.
+    If the environment cannot be forked, `gateway` is started normally. Killing the command kills the forked process.
     """
     report = str(report_file()) if is_test_suite() else ""
     asked = [_server_for({}).address, report, module]
@@ -309,11 +310,11 @@ def forked_program(module: str, *arguments: str) -> list[str]:
 
 
 def forking_parley(folder: Path, *arguments: str) -> list[str]:
-    """Return a command that is `parley ARGUMENTS`, forked, and that forks the `parley` that it starts.
+    """Return a command that acts as `parley ARGUMENTS`, forked, and that forks any `parley` that it starts.
 
     Args:
-        folder: Where its interpreter is written: a script that starts all other programs with this one.
-        arguments: What `parley` is called with.
+        folder: Where to write its interpreter: a script that runs all other programs with the real Python.
+        arguments: The arguments of `parley`.
     """
     python = folder / "forking-python"
     forked = shlex.join(forked_program("gateway"))
@@ -336,7 +337,8 @@ def _server_for(environment: Mapping[str, str]) -> _ForkServer:
 
 @atexit.register
 def close_servers() -> None:
-    """End what forks. From then on, the CPU time of the process and of its ended children counts as children's."""
+    """Stop the fork servers. Their CPU time, and that of their finished children, then counts as this process's
+    children's."""
     for key, server in list(_servers.items()):
         if not server.is_shared:
             _servers.pop(key).close()
@@ -352,18 +354,18 @@ class _Request:
     """The file for calls that block the event loop; empty = they are not recorded."""
 
     def is_forked_for_client(self) -> bool:
-        """Leave out variables of shells. Return whether what is forked behaves like what the client would start."""
+        """Drop shell variables. Return whether a forked process behaves like one that the client would start."""
         for name in _ADDED_BY_SHELLS:
             self.environment.pop(name, None)
         return self.module != "gateway" or can_fork(self.environment)
 
 
 class _Forks:
-    """Forks for each request.
+    """Forks a process for each request.
 
     Args:
-        connection: The requests of the tests; the server ends with it.
-        listener: Where programs connect that anybody started. What is forked for one is killed when it is gone.
+        connection: Carries the tests' requests; the server exits when it closes.
+        listener: Where other programs connect. When a client disconnects, the process forked for it is killed.
     """
 
     def __init__(self, connection: socket.socket, listener: socket.socket) -> None:
@@ -376,11 +378,11 @@ class _Forks:
         self._is_open = True
 
     def serve(self) -> _Request | None:
-        """Return a request in the process that was forked for it, and None in the server at the end."""
+        """Returns twice: in the forked process, its request; in the server, None when it ends."""
         for end in (self._wakeup, self._signaled):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the tests handle Ctrl-C
         signal.set_wakeup_fd(self._signaled.fileno())
         for one in (self._connection, self._listener, self._wakeup):
             self._selector.register(one, selectors.EVENT_READ)
@@ -399,9 +401,9 @@ class _Forks:
         return None
 
     def _answer(self, asking: socket.socket) -> _Request | None:
-        """Fork, or end what was forked for a client that is gone. Return the request in the process that was forked."""
+        """Fork, or kill the process of a client that disconnected. In the forked process, return the request."""
         message, files = b"", list[int]()
-        with suppress(ConnectionError):  # who asks has ended
+        with suppress(ConnectionError):  # the client has exited
             message, files, _, _ = socket.recv_fds(asking, MAX_REQUEST_BYTES, 4)
         if message:
             request = _Request(**json.loads(message))
@@ -413,7 +415,7 @@ class _Forks:
         return None
 
     def _fork(self, asking: socket.socket, request: _Request, files: list[int]) -> bool:
-        """Return whether this is the process that was forked."""
+        """Fork. Return whether this is the forked process."""
         is_client = asking in self._clients
         if is_client and not request.is_forked_for_client():
             _close_files(files)
@@ -429,7 +431,7 @@ class _Forks:
         if is_client:
             self._clients[asking] = pid
         _close_files(files)
-        with suppress(ConnectionError):  # who asked has ended
+        with suppress(ConnectionError):  # the client has exited
             status.send(str(pid).encode())
         return False
 
@@ -441,7 +443,7 @@ class _Forks:
 
 
 def _take_files(files: list[int], inherited: Iterable[socket.socket]) -> None:
-    """Make files the standard ones, and close what a process that is forked has of its parent."""
+    """Install the standard files, and close the files that the forked process inherited."""
     for number, file in enumerate(files):
         os.dup2(file, number)
     _close_files(files)
@@ -458,13 +460,13 @@ def _report_ended(children: dict[int, socket.socket]) -> None:
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            # Who asked may have ended, perhaps without reading the process ID.
+            # The client may have exited, perhaps without reading the process ID.
             with children.pop(pid) as connection, suppress(ConnectionError):
                 connection.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
 def _become(request: _Request) -> NoReturn:
-    """Be `python -m MODULE`, as if it had just been started."""
+    """Run as `python -m MODULE`, as if the process had just been started."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -472,11 +474,11 @@ def _become(request: _Request) -> NoReturn:
     os.environ.update(request.environment)
     sys.path[1:1] = request.environment.get("PYTHONPATH", "").split(os.pathsep)[1:]
     os.chdir(request.folder)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the process
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the process ends
     is_unbuffered = "PYTHONUNBUFFERED" in request.environment
     sys.stdout = _text_output(1, is_unbuffered=is_unbuffered)
     sys.stderr = _text_output(2, is_unbuffered=is_unbuffered, is_stderr=True)
-    if request.report and request.arguments[:1] == ["serve"]:  # other commands serve nobody
+    if request.report and request.arguments[:1] == ["serve"]:  # other commands serve no requests
         watch_event_loop(Path(request.report), with_libraries=True)
     if (coverage := sys.modules.get("coverage")) is not None:
         threading.Thread(
@@ -493,7 +495,7 @@ def _become(request: _Request) -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
-    """Exit like Python, but do not clear the modules: that would copy shared memory, for 0.1 s of CPU."""
+    """Exit like Python, but without clearing the modules, which would copy shared memory and take 0.1 s of CPU."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:
@@ -504,8 +506,8 @@ def _end(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _save_coverage(measured: Any) -> NoReturn:  # noqa: ANN401 - coverage has not been imported otherwise
-    """Save what `make coverage` measures each second: many services end by kill -9."""
+def _save_coverage(measured: Any) -> NoReturn:  # noqa: ANN401 - only imported while coverage is measured
+    """Save the data of `make coverage` every second, because many services end by kill -9."""
     while True:
         time.sleep(1)
         measured.save()
@@ -526,8 +528,8 @@ def _text_output(number: int, *, is_unbuffered: bool, is_stderr: bool = False) -
 
 
 def _import_modules() -> None:
-    """Import what services need, and prepare what first uses prepare: routes (0.1 s of CPU), messages, frames."""
-    gc.disable()  # imports leave almost no garbage, and looking for it takes a third of the time
+    """Import what services need, and warm up what is built on first use: routes (0.1 s of CPU), messages, frames."""
+    gc.disable()  # imports leave almost no garbage, but looking for it takes a third of the time
     importlib.import_module("gateway.commands.serve").import_service()
     for name in _MODULES:
         importlib.import_module(name)
@@ -553,15 +555,15 @@ def _import_modules() -> None:
 
 
 def _rehearse() -> None:
-    """Get an answer from a service. This is worth a second of CPU if many services follow."""
+    """Run a service until it answers a message. This costs a second of CPU and pays off if many services follow."""
     try:
         importlib.import_module("tests.rehearsal").rehearse()
-    except Exception:  # noqa: BLE001 - what is broken, the tests of it say
+    except Exception:  # noqa: BLE001 - the tests report what is broken
         traceback.print_exc()
 
 
 def main() -> None:
-    """Serve the socket that the first argument names, and the clients of the second one."""
+    """Serve the connection in the first argument and the clients of the listener in the second one."""
     connection, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     _import_modules()
     request = _Forks(connection, listener).serve()

@@ -1,6 +1,6 @@
 """`parley` for commands that start `parley` themselves, such as the playground: `forking_parley PYTHON ARGUMENTS...`.
 
-It takes PYTHON for the interpreter that it runs in: see `forking_parley` of tests/fork_server.py.
+It acts as if it ran in the interpreter PYTHON: see `forking_parley` in tests/fork_server.py.
 """
 
 import sys

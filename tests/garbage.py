@@ -1,4 +1,4 @@
-"""What only the garbage collector can remove: objects in cycles of references. It costs memory until it comes."""
+"""Finds objects in reference cycles, which hold memory until the garbage collector runs."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def garbage_made() -> Iterator[list[object]]:
-    """Yield a list that has, after the block, the objects that the block left to the garbage collector."""
+    """Yield a list. After the block, it holds the objects that only the garbage collector can free."""
     made: list[object] = []
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Systems that send signed events to hooks."""
+"""Signed events, as other systems send them to hooks."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ SECRET = "0123456789abcdef"
 def signed(
     payload: object, delivery: str, *, secret: str = SECRET, at: float | None = None
 ) -> tuple[dict[str, str], bytes]:
-    """Return the headers and the body of an event, signed as Standard Webhooks say."""
+    """Return the headers and the body of an event, signed as Standard Webhooks specifies."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     sent_at = str(int(time.time() if at is None else at))
     content = b".".join((delivery.encode(), sent_at.encode(), body))
@@ -30,7 +30,7 @@ def signed(
 def signed_by_github(
     payload: Mapping[str, object], delivery: str, event: str = "push", *, secret: str = SECRET
 ) -> tuple[dict[str, str], bytes]:
-    """Return the headers and the body of an event of GitHub."""
+    """Return the headers and the body of a GitHub event."""
     body = json.dumps(payload).encode()
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     headers = {

@@ -1,4 +1,4 @@
-"""Ports for servers that take their port as a number, and may start again at it."""
+"""Free ports for servers that need a port number, for example to restart on the same port."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ _blocks: dict[int, Iterator[int]] = {}
 
 
 def free_port() -> int:
-    """Return a free port of the loopback interface, another one with each of 249 calls.
+    """Return a free port of the loopback interface. Ports repeat only after 249 calls.
 
     Raises:
         OSError: All ports are taken.
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def _take_block() -> Iterator[int]:
-    """Take a block: a socket has its first port until the process ends."""
+    """Reserve a block of ports. A socket holds the block's first port until the process ends."""
     blocks = _PORTS[::_BLOCK]
     for first in SystemRandom().sample(blocks, len(blocks)):
         with socket.socket() as mark:
@@ -40,7 +40,7 @@ def _take_block() -> Iterator[int]:
                 mark.bind(("127.0.0.1", first))
             except OSError:
                 continue
-            mark.detach()  # left open
+            mark.detach()  # stays open on purpose
             return cycle(range(first + 1, first + _BLOCK))
     message = "no free ports: too many suites run"
     raise OSError(message)

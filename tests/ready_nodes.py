@@ -1,4 +1,4 @@
-"""Nodes of a PostgreSQL database: finds the owner of a chat, and waits until the nodes know and hear each other."""
+"""Nodes of a PostgreSQL database: find the owner of a chat, and wait until the nodes know and hear each other."""
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ async def owner_of(database: Database, chat: ConversationKey) -> int | None:
 
 
 async def until_ready(*databases: Database) -> None:
-    """Wait until each of these nodes knows that all of them take work: all prefer the same one for a chat."""
+    """Wait until each of these nodes knows that all of them take work, so that all pick the same owner for a chat."""
     wanted = {database.nodes.number for database in databases}
 
     def known() -> list[set[int]]:

@@ -1,8 +1,8 @@
 """A service that answers a message on each platform, in the process from which the services of tests are forked.
 
-Much is made when it is first needed: pydantic's validators, the tables of isinstance, the modules that packages import
-late. It takes 40 % of the processor time of a service that answers six messages, and is made once here. What starts in
-this process ends in it: no thread, file, limit or handler of it is left.
+Much is built on first use: pydantic's validators, isinstance caches, modules that packages import late. That takes 40%
+of the CPU time of a service that answers six messages, so it is done once here. The service leaves no thread, file,
+limit or handler behind.
 """
 
 import logging
@@ -36,7 +36,7 @@ PAGES = ("/health", READINESS, "/api/models", "/api/channels", "/api/channels/ou
 
 
 def rehearse() -> None:
-    """Do it. Raises: the service did not answer."""
+    """Run the rehearsal. Raises if the service does not answer."""
     with _kept_settings(), tempfile.TemporaryDirectory(prefix="parley-rehearsal-") as folder:
         options = {"loop_factory": FairEventLoop}
         anyio.run(_rehearse, Path(folder), backend_options=options)
@@ -44,7 +44,7 @@ def rehearse() -> None:
 
 @contextmanager
 def _kept_settings() -> Iterator[None]:
-    """Restore what a service changes of its process; it logs nothing."""
+    """Restore the process settings that a service changes, and log nothing."""
     files, level = resource.getrlimit(resource.RLIMIT_NOFILE), logging.root.manager.disable
     logging.disable()
     try:
@@ -52,7 +52,7 @@ def _kept_settings() -> Iterator[None]:
     finally:
         for thread in threading.enumerate():
             if thread.name.startswith("AnyIO worker"):
-                thread.join(WITHIN_S)  # It was asked to end when the event loop did.
+                thread.join(WITHIN_S)  # It was told to stop when the event loop ended.
         logging.disable(level)
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
@@ -90,7 +90,7 @@ async def _ask(port: int) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=WITHIN_S) as client:
         for page in PAGES:
             answer = await client.get(page)
-            # A busy machine may not be ready yet.
+            # On a busy machine, the service may not be ready yet.
             assert answer.is_success or page == READINESS, answer.text
         found = await client.post("/api/threads/search", json={"limit": 100})
         found.raise_for_status()

@@ -1,4 +1,4 @@
-"""Calls that block the event loop are found, except calls in threads and calls of tests."""
+"""Calls that block the event loop are found, except calls in threads and calls that tests make."""
 
 import subprocess
 import sys

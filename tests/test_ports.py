@@ -1,4 +1,4 @@
-"""Ports that tests choose: no two processes choose the same one, whichever suites run at the same time."""
+"""Ports that tests choose: no two processes choose the same one, even if several suites run at the same time."""
 
 import subprocess
 import sys

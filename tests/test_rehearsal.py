@@ -14,7 +14,7 @@ def test_it_answers_and_leaves_nothing_behind() -> None:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         return files, limits, threading.active_count(), logging.root.manager.disable
 
-    rehearse()  # once before, for files that packages open when they are first used
+    rehearse()  # a first run opens the files that packages open on first use
     before = left()
     rehearse()
     assert left() == before

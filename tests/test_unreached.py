@@ -35,7 +35,7 @@ def test_functions_of_which_no_line_ran_are_listed(tmp_path: Path) -> None:
     program = tmp_path / "door.py"
     program.write_text(PROGRAM)
     coverage = [sys.executable, "-m", "coverage"]
-    own = ["--rcfile=", "--data-file=measured"]  # also while `make coverage` runs
+    own = ["--rcfile=", "--data-file=measured"]  # works while `make coverage` runs, too
     subprocess.run([*coverage, "run", *own, program], cwd=tmp_path, check=True)
     command = [*coverage, "json", *own, "-q", "-o", "-"]
     report = json.loads(subprocess.check_output(command, cwd=tmp_path))

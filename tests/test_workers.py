@@ -151,7 +151,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def notes(folder: Path, what: str) -> list[str]:
-    """Return the processes that noted this."""
+    """Return the processes that recorded this."""
     lines = (folder / "notes.txt").read_text().splitlines()
     return [line.rpartition(" ")[2] for line in lines if line.startswith(what)]
 

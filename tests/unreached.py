@@ -1,6 +1,6 @@
-"""Lists the functions that no test reaches, from what `coverage json` says: the end of `make coverage`.
+"""Lists the functions that no test reaches, from the output of `coverage json`: the last step of `make coverage`.
 
-Those that no measurement can reach are listed apart, with the reason.
+Functions that cannot be measured are listed separately, with the reason.
 """
 
 import json
@@ -39,7 +39,7 @@ def unreached(report: dict[str, Any]) -> dict[str, int]:
 
 
 def lines(report: dict[str, Any]) -> Iterable[str]:
-    """Yield what is printed."""
+    """Yield the lines to print."""
     found = unreached(report)
     reasons = {
         function: reason

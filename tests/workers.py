@@ -1,7 +1,7 @@
-"""`pytest --workers N`: the tests are collected once, and N processes that are forked then run them.
+"""`pytest --workers N`: collects the tests once, then forks N processes that run them.
 
-Forked, because collecting takes longer than a tenth of the tests, and each worker of pytest-xdist does it again:
-docs/decisions/0021-proof.md. A pytest plugin: `tests/conftest.py` takes its hooks.
+Collecting takes longer than a tenth of the tests, and each worker of pytest-xdist collects again:
+docs/decisions/0021-proof.md. This is a pytest plugin: `tests/conftest.py` imports its hooks.
 """
 
 import atexit
@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run the tests in workers, if there are any."""
+    """Run the tests in workers if `--workers` asks for them."""
     if config.option.workers > 0:
         config.pluginmanager.register(Workers(config.option.workers))
 
@@ -58,7 +58,7 @@ class _Worker:
 
 
 class Workers:
-    """Has workers run the tests, and passes what they report on to pytest, as if the tests had run here."""
+    """Runs the tests in workers, and passes their reports on to pytest as if the tests had run here."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -67,7 +67,7 @@ class Workers:
 
     @pytest.hookimpl
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Run the tests; leave it to pytest itself if none are to be run, or in a debugger."""
+        """Run the tests. With no tests to run, or in a debugger, pytest does it itself."""
         option = session.config.option
         has_errors = session.testsfailed and not option.continue_on_collection_errors
         if option.collectonly or option.usepdb or option.trace or has_errors:
@@ -111,7 +111,7 @@ class Workers:
         _send(worker, chunk)
 
     def _stop(self) -> None:
-        """Have each worker end after the test that it runs."""
+        """Stop each worker after the test that it is running."""
         if not self._is_stopping:
             self._is_stopping = True
             self._chunks.clear()
@@ -154,7 +154,7 @@ class Workers:
             self._stop()
 
     def _on_end(self, worker: _Worker) -> None:
-        """Fail the test in which a worker died, and have another worker run what it had left."""
+        """Fail the test in which a worker died, and give its remaining tests to another worker."""
         self._workers.remove(worker)
         worker.connection.close()
         worker.process.join()
@@ -179,7 +179,7 @@ class Workers:
 
 
 def _send(worker: _Worker, chunk: Chunk | None) -> None:
-    with suppress(BrokenPipeError):  # it has ended: what it sent last is still to be read
+    with suppress(BrokenPipeError):  # it has exited, but its last messages may be unread
         worker.connection.send(chunk)
 
 
@@ -209,7 +209,7 @@ def _shares_fixtures(item: pytest.Item) -> bool:
 def _work(
     session: pytest.Session, number: int, connection: Connection, inherited: Sequence[Connection]
 ) -> None:
-    """Be a worker: run what is received. Ends after None, after Ctrl-C, and if the process that forked it is gone."""
+    """Run as a worker: run the tests received. Ends after None, after Ctrl-C, or if the parent process is gone."""
     for one in inherited:
         one.close()
     _become_worker(session.config, number)
@@ -219,7 +219,7 @@ def _work(
         while (chunk := connection.recv()) is not None:
             for position, after in zip(chunk, [*chunk[1:], None], strict=True):
                 item = session.items[position]
-                # Before the next chunk, what belongs to a module is torn down, and what belongs to the session stays.
+                # Before the next chunk, module fixtures are torn down; session fixtures stay.
                 following = session if after is None else session.items[after]
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 connection.send(("finished", None))
@@ -233,7 +233,7 @@ def _work(
 
 
 def _become_worker(config: pytest.Config, number: int) -> None:
-    """Replace what must not be shared with the process that forked this one."""
+    """Replace everything that must not be shared with the parent process."""
     atexit._clear()
     random.seed()
     folders = config._tmp_path_factory  # type: ignore[attr-defined]
@@ -250,14 +250,14 @@ def _become_worker(config: pytest.Config, number: int) -> None:
 
 @dataclass
 class _TerminalWriter:
-    """The part of the terminal that a worker needs: pytest-timeout writes the stacks of threads."""
+    """The part of the terminal writer that a worker needs: pytest-timeout prints the stacks of threads through it."""
 
     _tw: object
 
 
 @dataclass(eq=False)
 class _Reporter:
-    """Sends what happens to the process that forked this one."""
+    """Sends test reports to the parent process."""
 
     config: pytest.Config
     connection: Connection

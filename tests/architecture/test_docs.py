@@ -79,7 +79,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def fields(model: type[BaseModel], path: str) -> Iterator[tuple[str, object]]:
-    """Yield (key path, default) of a section and those below it; a default may be UNSET or REQUIRED."""
+    """Yield (key path, default) of a section and of its subsections. A default may be UNSET or REQUIRED."""
     for name, field in model.model_fields.items():
         where = f"{path}.{name}" if path else name
         kinds = (field.annotation, *get_args(field.annotation))
@@ -147,13 +147,13 @@ def known_keys() -> dict[str, object]:
 
 
 def documented_keys() -> dict[str, object]:
-    """Return the key table with its defaults, the table of environment variables left out."""
+    """Return the table of keys with their defaults, without the table of environment variables."""
     text = (REFERENCE / "configuration.md").read_text("utf-8").partition("\n## Top level")[2]
     words = {"unset": UNSET, "required": REQUIRED}
     found: dict[str, object] = {}
     for key, default, _ in rows(text):
         name = key.strip("`")
-        assert name not in found, f"{name} stands twice"
+        assert name not in found, f"{name} is listed twice"
         code = default.startswith("`")
         found[name] = yaml.safe_load(default.strip("`")) if code else words.get(default, default)
     return found
@@ -206,7 +206,7 @@ def test_every_event_result_and_state_is_documented() -> None:
 
 
 def commands(top: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, set[str]]]:
-    """Yield every command with the options of its own."""
+    """Yield every command with its own options."""
     for action in top._actions:
         if isinstance(action, argparse._SubParsersAction):
             for word, inner in action.choices.items():
@@ -232,7 +232,7 @@ def test_the_slack_manifest_shown_is_the_one_that_is_printed() -> None:
     assert shown == app_manifest()
 
 
-# --- links, versions, what a reader types ----------------------------------------------------------------------
+# --- links, versions, commands that readers type ---------------------------------------------------------------
 
 
 def anchors(page: Path) -> set[str]:
@@ -267,7 +267,7 @@ def test_a_page_has_one_title_and_is_linked_to(page: Path) -> None:
     assert re.match(r"# \S", page.read_text("utf-8"))
     if page != README:
         others = "".join(other.read_text("utf-8") for other in PAGES if other != page)
-        assert f"{page.name})" in others or f"{page.name}#" in others, "nobody finds this page"
+        assert f"{page.name})" in others or f"{page.name}#" in others, "no page links to this one"
 
 
 def test_the_newest_version_in_the_changelog_is_the_packages() -> None:
@@ -297,7 +297,7 @@ def split_at(words: list[str], marks: set[str]) -> Iterator[list[str]]:
 
 
 def check_typed(words: list[str], targets: set[str]) -> None:
-    """Fail unless this can be typed: a make target that exists, a `parley` command line that parses."""
+    """Fail unless the command works: a make target must exist, and a `parley` command line must parse."""
     program, *arguments = [word for word in words if not re.match(r"[A-Z_]+=", word)] or ["export"]
     if program == "docker" and "parley" in arguments[3:]:
         program, *arguments = arguments[arguments.index("parley", 3) :]

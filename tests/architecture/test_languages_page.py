@@ -36,7 +36,7 @@ def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
     for name, told in re.findall(r'^```python title="(\S+)"\n(.*?)^```', page, re.M | re.S):
         _add(tmp_path / name, told)
     command = [sys.executable, "-c", ASKED]
-    environment = {"PYTHONPATH": str(tmp_path)}  # in front of the code that is being tested
+    environment = {"PYTHONPATH": str(tmp_path)}  # takes precedence over the code under test
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
@@ -44,7 +44,7 @@ def test_a_third_language_is_added_as_the_page_says(tmp_path: Path) -> None:
 
 
 def _add(module: Path, told: str) -> None:
-    """Put the shown import after the others, and the shown line in place of the one that begins like it."""
+    """Add the import from the page after the other imports. Replace the line that begins like the page's line."""
     imported, _, languages = told.strip().partition("\n\n")
     text = module.read_text("utf-8")
     last = re.findall(r"^from .*$", text, re.M)[-1]

@@ -1,4 +1,4 @@
-"""Checks which packages are imported only where they are used: one process imports the program step by step."""
+"""Checks that heavy packages are imported only where they are used: one process imports the program step by step."""
 
 import json
 import subprocess

@@ -64,8 +64,8 @@ class Row:
     """A row of a platform's table.
 
     Attributes:
-        names: Its parts of messages, as (list, name).
-        outcome: Whether they are read.
+        names: The message parts that it covers, as (list, name).
+        outcome: Whether the bot reads them.
         shown: The text for the agent, or why it gets none.
     """
 
@@ -83,7 +83,7 @@ def table(platform: str) -> Iterator[Row]:
 
 
 def named(cell: str) -> Iterator[tuple[str, str]]:
-    """Yield the names of a cell such as "blocks `image`; files `list`"."""
+    """Yield the names in a cell such as "blocks `image`; files `list`"."""
     for part in cell.split(";"):
         which = part.partition("`")[0].strip()
         yield from ((which, name) for name in re.findall(r"`(\w+)`", part))

@@ -1,4 +1,4 @@
-"""A public class name means one thing in the whole tree."""
+"""Every public class name is unique in the whole tree."""
 
 import ast
 from collections import defaultdict

@@ -20,7 +20,7 @@ MAX_PARAMETERS = 8
 VAGUE_NAMES = {"utils", "helpers", "manager", "base", "misc", "service_v2"}
 
 BROAD_EXCEPTS = {
-    # The four boundaries: each logs the traceback and responds.
+    # The four boundaries that may catch everything: each logs the traceback and responds.
     "agent/background.py": "an error of the block: raised again outside the task group",
     "agent/memory/extractor.py": "memory extraction: providers raise their own types, and nothing waits for it",
     "agent/models/counted.py": "a call that fails or is cancelled is counted, then raised again",
@@ -114,7 +114,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def test_imports_follow_the_layers() -> None:
-    # In a process of its own: it configures logging for the whole process.
+    # Runs in its own process, because it configures logging for the whole process.
     linter = Path(sys.executable).with_name("lint-imports")
     command = [str(linter), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -152,7 +152,7 @@ def test_broad_excepts_are_at_the_listed_boundaries_only() -> None:
 
 
 def _counted_or_tested(tree: ast.Module) -> Iterator[ast.expr]:
-    """Yield the expressions whose number or truth a module asks for."""
+    """Yield the expressions that a module counts or tests for truth."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="len" | "bool" | "any" | "all"), args=arguments):
@@ -166,7 +166,8 @@ def _counted_or_tested(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def test_only_the_packages_of_nodes_ask_whether_there_are_several() -> None:
-    """Others ask about the work: which node does it, who continues it, and this node's part of a limit."""
+    """Other packages ask about the work instead: which node does it, which one continues it, this node's share of a
+    limit."""
     asking = [
         f"{name}:{asked.lineno}"
         for name, tree in trees().items()
