@@ -107,7 +107,7 @@ class BrowserPage:
         await eventually(is_clicked)
 
     async def click_twice(self, label: str, within: str = "body") -> None:
-        """Click like an impatient person: again at the same place, 180 ms later, even if something else is there now."""
+        """Click like an impatient person: again at the same place, 180 ms later, whatever is there now."""
         find = (
             f"[...document.querySelectorAll({json.dumps(f'{within} button, {within} a')})]"
             f".find(one => one.innerText.trim() === {json.dumps(label)})"

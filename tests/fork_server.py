@@ -45,22 +45,22 @@ _MODULES = (
     "store.postgres.engine", "httpcore", "tests.fakes.graphs", "mcp.server.fastmcp", "uvicorn",
 )  # fmt: skip
 _OWN = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
-"""The environment of the fork server. A process that needs another Python is started normally."""
+"""The environment of the fork server. A process that needs a different Python is started normally."""
 
 _BEFORE_IMPORTS = frozenset({"LD_PRELOAD", "PROVE_CLOCK"})
-"""Variables that the process that forks is started with: what the dynamic linker loads, and what that reads."""
+"""Variables that the fork server itself needs at startup: for the dynamic linker, and for the libraries it loads."""
 
 _SET_AFTER_FORK = (
     "PATH", "HOME", "PYTHONUNBUFFERED", "PARLEY_", "COVERAGE_", "OTEL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE",
 )  # fmt: skip
-"""Beginnings of the variables that neither the interpreter nor a package reads while it is imported."""
+"""Prefixes of variables that neither the interpreter nor a package reads at import."""
 
 _SECRETS = ("_KEY", "_SECRET", "_TOKEN")
-"""Ends of further ones, which hold secrets."""
+"""Suffixes of further such variables, which hold secrets."""
 
 _ADDED_BY_SHELLS = ("PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE")
-"""Variables that a shell adds, and the Python that asks (tests/fork_client.py)."""
+"""Variables that a shell adds, or the Python of tests/fork_client.py."""
 
 Files = tuple[int, int, int]
 """File descriptors of standard input, output and error."""

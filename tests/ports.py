@@ -13,10 +13,10 @@ _PORTS = range(12_000, 32_000)
 for any port (net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
 
 _BLOCK = 250
-"""How many of them are one process's. Nothing else runs tests at the same ports, not even another suite."""
+"""Ports that one process reserves. No other process uses them for tests, not even another suite."""
 
 _blocks: dict[int, Iterator[int]] = {}
-"""The ports of a process in turn, by process ID: workers are forked."""
+"""Cycles through a process's ports. By process ID, because workers are forked."""
 
 
 def free_port() -> int:

@@ -32,7 +32,7 @@ from tests.people.platforms import PlatformServers
 
 READINESS = "/health/ready"
 PAGES = ("/health", READINESS, "/api/models", "/api/channels", "/api/channels/outbox")
-"""The requests that tests send to most services."""
+"""The requests that most tests send to a service."""
 
 
 def rehearse() -> None:

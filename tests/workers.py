@@ -22,18 +22,19 @@ import pytest
 from _pytest.runner import CallInfo
 
 SLOW_FOLDERS = ("tests/faults/", "tests/lab/fuzz/", "tests/journeys/", "tests/prove/")
-"""Their tests wait for seconds each: they start first, so that none is left at the end."""
+"""Modules whose tests each wait for seconds. They start first, so that none runs alone at the end."""
 
 FROM_THE_END = 3
-"""One of this many workers runs quick tests in the meantime, from the end: if all wait, processors are idle."""
+"""One in this many workers starts with quick tests, from the end of the list: if all workers waited, the CPUs would
+idle."""
 
 CHUNK = 8
-"""Quick tests of one file that a worker takes at once."""
+"""How many quick tests of one file a worker takes at once."""
 
 _WIDE_SCOPES = ("class", "module", "package")
 
 Chunk = list[int]
-"""Tests that one worker runs one after the other, as positions in `session.items`."""
+"""Tests that one worker runs in sequence, as positions in `session.items`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +55,7 @@ class _Worker:
     process: ForkProcess
     connection: Connection
     left: deque[int] = field(default_factory=deque)
-    """The tests it was given and has not reported as finished. It is running the first one."""
+    """The tests assigned to the worker that it has not reported as finished. It is running the first one."""
 
 
 class Workers:

@@ -1,4 +1,4 @@
-"""The whole agent around a scripted model, opened like in the service, with a checkpoint file."""
+"""The whole agent around a scripted model, opened as the service opens it, with a checkpoint file."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from tests.fakes.scripted import ScriptedChatModel, registered
 
 
 class AgentHarness:
-    """An open agent; turns run in `THREAD` unless another is named."""
+    """An open agent. Turns run in `THREAD` unless another thread is named."""
 
     def __init__(self, agents: AgentFactory) -> None:
         self.factory = agents
@@ -38,7 +38,7 @@ class AgentHarness:
     async def say(
         self, said: str | HumanMessage, *, thread: str = THREAD, **context: object
     ) -> list[AnyMessage]:
-        """Run one turn, each step on disk before the next, and return the thread's messages."""
+        """Run one turn, with each step on disk before the next, and return the thread's messages."""
         message = HumanMessage(said) if isinstance(said, str) else said
         config, given = _asked(thread, context)
         graph = await self.factory.graph_for(config)
@@ -82,15 +82,15 @@ async def open_agent(
 
     Args:
         home: The data folder.
-        model: The script of the lead agent's model.
-        config: Sections of the configuration; further `models` follow the scripted one. Memory is off unless given.
+        model: The lead agent's scripted model.
+        config: Sections of the configuration. Further `models` follow the scripted one. Memory is off unless given.
         entry: Further keys of the model's entry, like `supports_vision`.
-        extensions: The file with MCP servers and switched-off skills.
-        environment: Where `$NAME` in that file is looked up.
+        extensions: The file with MCP servers and disabled skills.
+        environment: The values of `$NAME` in that file.
         mirror: Copies files between nodes; None = there is one node.
         schedules: Carries out the tool `schedule`; None = there is no such tool.
     """
-    # Learning would take from the model's script; the tests of memory switch it on.
+    # Memory extraction would consume replies of the model's script. The memory tests enable it.
     sections = {"memory": {"enabled": False}, **(config or {})}
     with registered(model) as keys:
         sections["models"] = [{**keys, **(entry or {})}, *sections.get("models", [])]

@@ -1,4 +1,4 @@
-"""A long conversation with tools, files, delegation, and memory that learns, at a model server that caches prompts."""
+"""A long conversation with tools, files, delegation and memory extraction. The model server caches prompts."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from tests.fakes.model_switches import ModelSwitches
 from tests.fakes.scripted import ScriptedChatModel, registered
 
 LEARNS_EVERY = 3
-"""After so many turns, memory is extracted."""
+"""Memory is extracted after this many turns."""
 
 ANN = "person:slack:T1:U1"
 PRIVATE = {"platform": "slack", "type": "private", "name": "Ann Lee"}
@@ -56,7 +56,7 @@ def anthropic_entry(server: FakeModelServer) -> dict[str, Any]:
 
 
 async def converse(home: Path, entry: ModelEntry, turns: int) -> FakeModelServer:
-    """Play so many turns at a strict server. Return the stopped server, with its requests."""
+    """Run this many turns against a strict server. Return the stopped server, which holds its requests."""
     switches = ModelSwitches(caches_prefixes=True, strict=True)
     async with FakeModelServer(switches, answer=_answer) as server:
         facts = [noted(f"<conversation>\nmark{n}\n</conversation>") for n in range(turns)]
@@ -100,7 +100,7 @@ async def say_first(
     platform: str = "slack",
     sections: Mapping[str, Any] | None = None,
 ) -> None:
-    """Say the first words of a chat in a group. With `sections` of the configuration, the agent may delegate."""
+    """Send the first message of a group chat. `sections` of the configuration may let the agent delegate."""
     config = {"models": [openai_entry(server)], **(sections or {})}
     model, schedules = ScriptedChatModel.playing(), ChatSchedules()
     async with open_agent(home, model, config, schedules=schedules) as harness:
@@ -115,7 +115,7 @@ async def say_first(
 
 
 def _answer(request: ModelRequest) -> ModelReply:
-    """Look around and read a file in every second turn, delegate in a few, then answer."""
+    """List and read a file in every second turn, delegate in a few, then answer."""
     last, words = request.messages[-1], request.last_user_text
     looked = re.search(r"'ls-(\d+)'", str(last))
     if looked is not None:

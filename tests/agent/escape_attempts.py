@@ -27,7 +27,7 @@ Attempt = Callable[[], object]
 
 ATTEMPTS: dict[str, Attempt] = {}
 TOLD: dict[str, str] = {}
-"""Values from the test: paths, ports and pids of the machine outside."""
+"""Values from the test: paths, ports and pids outside the sandbox."""
 
 WORKSPACE = Path("/mnt/user-data/workspace")
 SKILL = Path("/mnt/skills/public/charts/SKILL.md")
@@ -60,7 +60,7 @@ def written(path: str | Path) -> str:
 
 
 def reading(path: str) -> None:
-    """Add attempts to read something outside."""
+    """Add attempts to read something outside the sandbox."""
     name = "read_" + path.strip("/").replace("/", "_")
     ATTEMPTS[name] = lambda: Path(path).read_bytes()[:2000].decode("utf-8", "replace")
 
@@ -231,7 +231,7 @@ def root_group() -> object:
 
 @attempt
 def rights_by_a_setuid_program() -> object:
-    # A copy of its own with the bit set, and the system's: neither may add a right.
+    # Neither a copy with the setuid bit nor the system's program may gain a privilege.
     copy = WORKSPACE / "own-env"
     shutil.copy("/usr/bin/env", copy)
     copy.chmod(0o4755)
@@ -256,7 +256,7 @@ def system_calls_unfiltered() -> object:
 
 
 def syscalls() -> None:
-    """Add attempts of system calls that are filtered, by number here and on aarch64."""
+    """Add attempts to make filtered system calls, by their number on x86_64 and on aarch64."""
     table: dict[str, tuple[int, int, tuple[int, ...]]] = {
         "unshare_user": (272, 97, (0x10000000,)),
         "unshare_mounts": (272, 97, (0x20000,)),
@@ -295,7 +295,7 @@ def syscalls() -> None:
 
 
 def filtered(*numbers: int) -> object:
-    """Make a system call that the filter refuses: another error would mean that the kernel looked at it."""
+    """Make a system call that the filter refuses. Any other error would mean that the call reached the kernel."""
     try:
         call(*numbers)
     except OSError as error:
@@ -315,7 +315,7 @@ def keystrokes_for_a_terminal() -> object:
 
 
 def connections() -> None:
-    """Add attempts to reach something by network."""
+    """Add attempts to connect to something."""
     inet, inet6 = socket.AF_INET, socket.AF_INET6
     stream, packet = socket.SOCK_STREAM, socket.SOCK_DGRAM
     table: dict[str, tuple[int, int, Callable[[], object]]] = {
@@ -370,7 +370,7 @@ def kill_a_process_of_the_machine() -> object:
 def kill_the_first_process() -> object:
     os.kill(1, signal.SIGKILL)
     time.sleep(0.05)
-    return refuse()  # still here: it took no notice
+    return refuse()  # this process still runs, so the signal was ignored
 
 
 @attempt
@@ -481,7 +481,7 @@ def many_open_files() -> object:
 
 
 def many(folder: Path) -> str:
-    """Fill a folder with more than it may hold."""
+    """Create more files in a folder than it may hold."""
     size = int(TOLD["file_mb"])
     files = [folder / f"part-{at}" for at in range(80 // size + 1)]
     try:
@@ -523,7 +523,7 @@ def is_open(descriptor: int) -> bool:
 
 
 def refuse() -> object:
-    raise PermissionError(errno.EPERM, "nothing to be had")
+    raise PermissionError(errno.EPERM, "nothing was gained")
 
 
 def outcome(work: Attempt) -> str:

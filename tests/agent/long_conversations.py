@@ -1,6 +1,6 @@
-"""Long conversations of the whole agent with a model server that measures them: for tests and benchmarks.
+"""Long conversations of the whole agent with a model server that measures them, for tests and benchmarks.
 
-The server refuses prompts beyond the window, and caches prefixes. A server of its own writes the summaries.
+The server refuses prompts beyond the window, and caches prefixes. A separate server writes the summaries.
 """
 
 import time
@@ -29,10 +29,10 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limi
 
 WINDOW = 128_000
 READ_CHARS = 50_000
-"""What `read_file` returns at a time."""
+"""Characters that `read_file` returns at a time."""
 
 FACT = "Important: the vault opens with amber-42."
-"""A person marks it as important in turn 3."""
+"""The fact that the person marks as important in turn 3."""
 
 
 @dataclass(kw_only=True)
@@ -42,13 +42,13 @@ class Measured:
     Attributes:
         requests: Accepted requests for an answer.
         refused: Requests that were too long for the window.
-        prompt_tokens: Their prompts in sum, without the refused ones.
-        cached_tokens: How many of these began an earlier prompt.
+        prompt_tokens: Total tokens of the accepted prompts.
+        cached_tokens: How many of these were in a prefix shared with an earlier prompt.
         compactions: Requests that do not continue the one before: old messages were changed or left out.
         unsummarized: Requests without the beginning of the conversation, and without a summary of it.
         summaries: Calls of the summary model.
-        summary_tokens: Their prompts in sum.
-        longest_stall_s: Longest time from a person's message or an answer to the next request, seconds.
+        summary_tokens: Total tokens of their prompts.
+        longest_stall_s: Longest time between a person's message or a response and the next request, seconds.
         turn_tokens: Prompt tokens of each turn, summaries included.
         turn_cpu_s: CPU seconds of each turn.
         last_prompt: The messages of the last request.
@@ -69,7 +69,7 @@ class Measured:
 
     @property
     def prefix_hits(self) -> float:
-        """The share of prompt tokens that were cached."""
+        """Fraction of the prompt tokens that were cached."""
         return self.cached_tokens / self.prompt_tokens
 
     @property
@@ -79,7 +79,7 @@ class Measured:
 
 
 class LongConversation:
-    """One thread of the whole agent. `steps` are what the model does next; without one it answers "Noted."
+    """One thread of the whole agent. `steps` holds the model's next replies. If it is empty, the model answers "Noted."
 
     Args:
         home: The data folder.
@@ -133,7 +133,7 @@ class LongConversation:
         return str(state["messages"][-1].text)
 
     def _count_other_requests(self) -> None:
-        """Count summaries and refusals, and forget all requests: together they are large."""
+        """Count summaries and refusals, then drop all requests, which take much memory together."""
         measured = self.measured
         measured.refused += len(self.model.refusals)
         self.model.requests.clear()
@@ -161,7 +161,7 @@ class LongConversation:
 
 
 def short_summary(request: ModelRequest) -> ModelReply:
-    """Return a summary as a weak model writes it: it keeps nothing of the messages."""
+    """Return a summary like that of a weak model, which keeps nothing from the messages."""
     return ModelReply(text=f"They went on talking ({len(request.last_user_text)} characters).")
 
 
@@ -180,10 +180,10 @@ async def long_conversation(
 
     Args:
         home: The data folder.
-        window: What the server accepts, tokens.
+        window: Longest prompt that the server accepts, tokens.
         window_is_known: Whether the agent knows the window.
         step_s: How long the model takes for a step, seconds.
-        piece_s: How long it takes for a piece of a summary, seconds.
+        piece_s: How long the model takes for a piece of a summary, seconds.
         sections: Further sections of the configuration.
         middleware: Further middleware, for comparisons.
     """
@@ -211,14 +211,12 @@ async def long_conversation(
         agents = await stack.enter_async_context(
             open_agent_factory(setup, saver, middleware=middleware)
         )
-        await (
-            agents.warm_up()
-        )  # imports the provider's package, which is no stall of the conversation
+        await agents.warm_up()  # imports the provider's package, which must not count as a stall
         yield LongConversation(home, agents, model, writer, step_s)
 
 
 def file_of(number: int, chars: int = READ_CHARS) -> str:
-    """Return a text of so many characters that no other number has."""
+    """Return a text of `chars` characters that is unique to this number."""
     line = f"Line of report {number:04}: nothing that anybody needs to know by heart.\n"
     return (line * (chars // len(line) + 1))[:chars]
 
@@ -226,7 +224,7 @@ def file_of(number: int, chars: int = READ_CHARS) -> str:
 async def turns_with_reads(
     conversation: LongConversation, turns: int, chars: int = READ_CHARS, first: int = 0
 ) -> None:
-    """Let the model read one file in each turn: the numbers from `first` on."""
+    """Let the model read one file in each turn, numbered from `first` on."""
     for number in range(first, first + turns):
         path = conversation.write_file(f"report-{number}.txt", file_of(number, chars))
         conversation.steps += [ToolCall("read_file", {"path": path}, id=f"call_{number}")]
@@ -242,7 +240,7 @@ async def long_turn(conversation: LongConversation, reads: int, chars: int = REA
 
 
 async def many_turns(conversation: LongConversation, turns: int, chars: int = 1_000) -> None:
-    """Let a person and the model talk; in turn 3, the person marks a fact as important."""
+    """Let a person and the model talk. In turn 3, the person marks a fact as important."""
     for number in range(1, turns + 1):
         said = f"Message {number}. " + f"Talk of item {number:05}. " * (chars // 20)
         conversation.steps += [ModelReply(text=f"Answer {number}. " + "So it is. " * (chars // 10))]

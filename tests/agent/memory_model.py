@@ -14,7 +14,7 @@ CONVERSATION = re.compile(r"<conversation>\n(.*)\n</conversation>", re.DOTALL)
 
 
 class MemoryModel(ScriptedChatModel):
-    """Answers with the changes to a memory document."""
+    """Replies with changes to a memory document."""
 
     @property
     def questions(self) -> list[str]:
@@ -22,7 +22,7 @@ class MemoryModel(ScriptedChatModel):
         return [prompt[-1].text for prompt in self.prompts]
 
     async def given(self, name: str | None) -> BaseChatModel:
-        """Return itself, whatever model is asked for: a `ModelSource`."""
+        """Return this model for any name. It is a `ModelSource`."""
         return self
 
     @override
@@ -32,7 +32,7 @@ class MemoryModel(ScriptedChatModel):
 
 
 def noted(question: str) -> str:
-    """Return the changes that a question leads to."""
+    """Return the changes that the model proposes for a prompt."""
     found = CONVERSATION.search(question)
     marks = re.findall(r"mark\w+", found.group(1) if found else "")
     facts = [{"content": mark, "category": "context", "confidence": 0.9} for mark in marks]

@@ -1,4 +1,4 @@
-"""Runs turns of the real lead agent for tests: a data folder, a checkpoint file, a model of the test's choice."""
+"""Runs turns of the real lead agent for tests, with a data folder, a checkpoint file and the test's model."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ class PlainAgent:
         self.folders = folders
 
     async def say(self, text: str) -> list[AnyMessage]:
-        """Run one turn, each step on disk before the next, and return the thread's messages."""
+        """Run one turn, with each step on disk before the next, and return the thread's messages."""
         state = await self.graph.ainvoke(
             {"messages": [HumanMessage(text)]}, CONFIG, durability="sync"
         )
@@ -54,7 +54,7 @@ class PlainAgent:
 
 
 def memory_not_open(home: Path) -> MemoryService:
-    """Return a memory service that is not open, so it takes no turns."""
+    """Return a memory service that is not open, so it accepts no turns."""
     return MemoryService(home, AgentConfig, MemoryModel().given)
 
 
@@ -86,7 +86,7 @@ async def open_plain_agent(
     title_model: BaseChatModel | None = None,
     limits: ToolLimits | None = None,
 ) -> AsyncIterator[PlainAgent]:
-    """Open a thread whose agent has the plain links, the built-in tools and the tools given."""
+    """Open a thread whose agent has the plain middleware, the built-in tools and the given tools."""
     folders = ThreadStorage(home)
     built_in = built_in_tools(LocalSandboxProvider(folders), limits or ToolLimits())
     async with AsyncSqliteSaver.from_conn_string(str(home / "checkpoints.db")) as checkpointer:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from langchain_core.messages import AnyMessage
 
-import agent.acp.session  # noqa: F401 - a second, which is spent before the workers are forked
+import agent.acp.session  # noqa: F401 - takes a second, spent before the workers are forked
 from agent.acp.process import run_agent_process
 from agent.config import AgentConfig
 from tests.agent.agent_harness import AgentHarness, open_agent
@@ -24,7 +24,7 @@ from tests.fakes.scripted import ScriptedChatModel
 ROOT = Path(__file__).parents[2]
 LINES = ROOT / "tests" / "fakes" / "acp_lines.py"
 REAL = ("echo", "ask", "peek")
-"""The behavior of the agent on the protocol's server side; the rest is done by one that starts faster."""
+"""Behaviors tested with an agent built on the real SDK. The other tests use a fake that starts faster."""
 
 
 def entry(kind: str, **further: object) -> dict[str, Any]:
@@ -108,7 +108,7 @@ async def test_acp_files_are_readable_and_read_only(tmp_path: Path) -> None:
     async with open_agent(tmp_path, model, {"acp_agents": {"helper": entry("file")}}) as opened:
         messages = await opened.say("Ask the helper.")
     answers = [str(message.content) for message in messages if message.type == "tool"]
-    assert answers[0] == f"See {path}."  # its path on this machine is not told
+    assert answers[0] == f"See {path}."  # the host path is not shown
     assert answers[1] == "1\ttext"
     assert answers[2].startswith("Error: write access")
 
@@ -207,7 +207,7 @@ async def test_unknown_agents_list_the_available_ones(tmp_path: Path) -> None:
     assert answer == "Error: There is no agent 'nobody'. Available agents: helper, other."
 
 
-# --- nothing is left behind ------------------------------------------------------------------------------------
+# --- cleanup ---------------------------------------------------------------------------------------------------
 
 
 async def pids(home: Path) -> list[int]:
@@ -248,7 +248,7 @@ async def test_a_run_that_is_cancelled_ends_the_agent_and_its_children(tmp_path:
         left = await pids(tmp_path)
         (task,) = running
         assert task is not None
-        task.cancel()  # once, as the runtime does: a scope would cancel the wait for the process again
+        task.cancel()  # once, as the runtime does; an anyio scope would also cancel the wait
     await gone(left)
 
 

@@ -1,4 +1,4 @@
-"""The whole agent, opened like in the service."""
+"""The whole agent, opened as the service opens it."""
 
 from pathlib import Path
 

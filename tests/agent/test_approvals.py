@@ -34,7 +34,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limi
 
 
 class ScriptedProvider:
-    """Decides by the file's name: `ask-*` is left to a person, `no-*` denied."""
+    """Decides by the file's name: `ask-*` needs a person's approval, `no-*` is denied."""
 
     name = "judge"
 
@@ -148,7 +148,7 @@ async def test_calls_beside_each_other_are_decided_one_by_one_and_run_once(tmp_p
         assert len(agent.interrupts) == 3
         first = agent.interrupts
         await agent.resume(APPROVE)
-        # One was answered: it ran, the others still wait.
+        # The approved call ran; the others still wait.
         assert {one.id for one in agent.interrupts} == {one.id for one in first[1:]}
         messages = await agent.resume(REJECT, APPROVE)
         told = results(messages)
@@ -231,11 +231,11 @@ def put_skill(home: Path, grants: str) -> None:
 async def test_a_skill_in_use_approves_its_tools_until_the_next_message(tmp_path: Path) -> None:
     put_skill(tmp_path, "Write Read")
     script = ScriptedChatModel.playing(
-        ModelReply(calls=(write("a.txt", "first"),)),  # before the skill is read: a person is asked
+        ModelReply(calls=(write("a.txt", "first"),)),  # before the skill is read: needs approval
         ModelReply(calls=(skill_reading(), write("b.txt", "beside"))),  # beside it: also asked
         ModelReply(calls=(write("c.txt", "later"),)),
         "Done.",
-        ModelReply(calls=(write("d.txt", "next"),)),  # after the next message: asked again
+        ModelReply(calls=(write("d.txt", "next"),)),  # after the next message: needs approval again
     )
     async with open_agent(tmp_path, script, guarded("write_file")) as harness:
         agent = ApprovalThread(harness)

@@ -96,7 +96,7 @@ async def test_a_command_goes_on_while_others_run_and_is_stopped(
     stopped, gone = results(messages)[3:]
     assert stopped.endswith("It was stopped.\n[b1 has ended]")
     assert gone.startswith("Error: there is no background process 'b1'")
-    # The list is the end of the request while the command runs, and is not stored.
+    # While the command runs, each request ends with the list, which is not stored.
     listed = [str(prompt[-1].content) for prompt in model.prompts]
     assert [SERVER in text for text in listed] == [False, True, True, True, True, False, False]
     assert "[Background processes that are running now:\n- b1 (" in listed[4]
@@ -187,7 +187,7 @@ async def test_commands_of_unused_threads_make_room(
         }
         with pytest.raises(SandboxError, match="too many background processes"):
             await started(harness, "sleep 300")
-        background.running(others[0])  # each request to the model asks for them
+        background.running(others[0])  # as each request to the model does
         assert "is running" in await background.poll(others[1], ids[others[1]][0])
         monkeypatch.setattr(background_commands, "IDLE_S", 0.0)
         await started(harness, "sleep 300")

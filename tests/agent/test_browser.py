@@ -86,7 +86,7 @@ async def test_the_proxy_refuses_what_is_no_proxy_request(head: str) -> None:
 
 @cache
 def missing() -> str:
-    """Return what the browser needs and this machine does not have; "" = nothing."""
+    """Return what the browser needs and this machine lacks; "" = nothing."""
     if not (shutil.which("chromium") or shutil.which("google-chrome")):
         return "chromium is not installed"
     npx = shutil.which("npx")
@@ -103,7 +103,7 @@ def missing() -> str:
 async def browse(
     home: Path, server: WebServer, *calls: tuple[str, dict[str, object]]
 ) -> Sequence[str]:
-    """Have an agent use the browser, and return the results. It may request 127.0.0.1."""
+    """Let an agent use the browser, and return the results. It may connect to 127.0.0.1."""
     model = ScriptedChatModel.playing(
         *(
             ModelReply(calls=(ToolCall(name=f"web_browser_{name}", args=args, id=f"c{n}"),))

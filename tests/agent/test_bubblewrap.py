@@ -35,7 +35,7 @@ LONG_S = 60.0
 
 
 def calling(*commands: str) -> ScriptedChatModel:
-    """A model that runs commands one after another, then answers."""
+    """Return a model that runs commands one after another, then answers."""
     turns = [
         ModelReply(
             calls=(ToolCall(name="bash", args={"description": "try", "command": one}, id=f"c{at}"),)
@@ -295,7 +295,7 @@ def test_broken_bubblewrap_is_an_error_only_if_configured(
         build_sandbox_provider(asked, ThreadStorage(tmp_path))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 def test_measuring_changes_owners_but_follows_no_links(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     (inside / "deep").mkdir(parents=True)

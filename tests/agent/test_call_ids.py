@@ -1,4 +1,4 @@
-"""Requests that every provider accepts: repeated and overlong call ids, and blank texts."""
+"""Every provider accepts the requests, even with repeated or overlong call ids or blank texts."""
 
 from collections.abc import Sequence
 from pathlib import Path

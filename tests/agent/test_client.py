@@ -67,7 +67,7 @@ def spoken(events: list[StreamEvent]) -> list[dict[str, Any]]:
 
 
 def asked(model: ScriptedChatModel, call: int = -1) -> list[str]:
-    """Return what a model was shown: the words of people."""
+    """Return the people's messages that a model was shown."""
     return [str(one.text) for one in model.prompts[call] if isinstance(one, HumanMessage)]
 
 
@@ -131,7 +131,7 @@ async def test_chat_returns_the_last_words(tmp_path: Path) -> None:
         ModelReply(text="Let me look.", calls=(look,)),
         "Nothing there.",
         ModelReply(calls=(ask,)),
-        *[ModelReply()] * 2,  # an empty answer is asked for once more
+        *[ModelReply()] * 2,  # an empty answer is retried once
     )
     async with opened(tmp_path, model) as client:
         assert await client.chat("look", "t1") == "Nothing there."
@@ -241,7 +241,7 @@ async def test_a_failing_model_is_reported(tmp_path: Path) -> None:
     assert "10.0.0.7" not in told["content"]
 
 
-# --- what is made of the agent ---------------------------------------------------------------------------------
+# --- agent options ---------------------------------------------------------------------------------------------
 
 
 class RecordingMiddleware(AgentMiddleware[Any, Any]):
@@ -402,7 +402,7 @@ async def test_threads_of_a_callers_checkpointer(tmp_path: Path) -> None:
         await client.delete_thread("a")
         assert [row["thread_id"] for row in (await client.list_threads())["thread_list"]] == ["b"]
     assert asked(model) == ["first", "more"]
-    async with opened(tmp_path, model) as client:  # nothing of it is in the data folder
+    async with opened(tmp_path, model) as client:  # it left nothing in the data folder
         assert (await client.list_threads())["thread_list"] == []
 
 
@@ -542,20 +542,20 @@ def test_a_stream_may_be_left_early(tmp_path: Path) -> None:
         assert client.chat("again", "t1") == "Two."
         left = client.stream("go", "t1")
         next(left)
-    assert model.prompts  # the client was closed with a turn under way: nothing hangs
+    assert model.prompts  # closing the client during a turn does not hang
     left.close()  # type: ignore[attr-defined]  # it is a generator
 
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt the tests also where they run in the background: a shell's background jobs ignore it."""
+    """Let Ctrl-C interrupt the tests even if they run as a background job of a shell, which ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 class InterruptingMiddleware(AgentMiddleware[Any, Any]):
-    """Sends the main thread a signal when the model is asked for the first time, and does not answer."""
+    """Sends the main thread a signal on the first model call, and does not answer."""
 
     def __init__(self) -> None:
         super().__init__()

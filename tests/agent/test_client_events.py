@@ -49,7 +49,7 @@ def values(*messages: AnyMessage, **more: object) -> Part:
 
 
 def told(*parts: Part) -> list[StreamEvent]:
-    """Return the events of a turn whose graph streams the thread as it was, and then these parts."""
+    """Return the events of a turn whose graph streams the thread's earlier state and then these parts."""
     telling = TurnEvents("h2")
     events = [event for part in (values(), *parts) for event in telling.read(*part)]
     return [*events, telling.end()]
@@ -97,7 +97,7 @@ def test_earlier_turns_are_neither_streamed_nor_counted() -> None:
 
 
 def test_a_first_state_with_more_than_the_input_is_streamed() -> None:
-    """As if a run continues from a step that finished earlier."""
+    """This happens if a run continues from a step that finished earlier."""
     telling = TurnEvents("h2")
     first = list(telling.read(*values(AIMessage("Yes", id="a2"))))
     assert spoken(first) == [ai("Yes").data]
@@ -105,7 +105,7 @@ def test_a_first_state_with_more_than_the_input_is_streamed() -> None:
 
 
 def test_a_state_without_the_input_streams_nothing_old() -> None:
-    """As when a middleware replaces the message."""
+    """This happens if a middleware replaces the message."""
     telling = TurnEvents("h2")
     assert list(telling.read("values", {"messages": OLD})) == []
     later = telling.read("values", {"messages": [*OLD, AIMessage("Yes", id="a2")]})
@@ -217,7 +217,7 @@ def test_empty_chunks_are_not_streamed() -> None:
     assert kinds(told(chunk(""), piece(HumanMessage("aside", id="h9")))) == ["end"]
 
 
-# --- the last words --------------------------------------------------------------------------------------------
+# --- the final text --------------------------------------------------------------------------------------------
 
 
 def words(*events: StreamEvent) -> str:
@@ -273,5 +273,5 @@ def effort(pieces: int) -> int:
     finally:
         sys.setprofile(None)
     assert text == "x" * pieces
-    assert [len(kept) for kept in heard._pieces.values()] == [pieces]  # joined once, at the end
+    assert [len(kept) for kept in heard._pieces.values()] == [pieces]  # joined only at the end
     return calls

@@ -75,7 +75,7 @@ NAMED: dict[str, tuple[Block, str]] = {
     "no type at all": ({"a": {"b": 1}}, "Something"),
     "a type that is no text": ({"type": ["image"]}, "Something"),
 }
-"""Blocks that OpenAI's Chat Completions API does not accept, and what the note calls them."""
+"""Blocks that OpenAI's Chat Completions API does not accept, and their names in the note."""
 
 SENT: dict[str, tuple[Block, Block]] = {
     "audio": (
@@ -123,7 +123,7 @@ KNOWN_PARTS = {"text", "image_url", "input_audio", "file"}
 
 
 def _strict(request: ModelRequest) -> ModelReply:
-    """Refuse what OpenAI's server refuses."""
+    """Refuse the requests that OpenAI's server refuses."""
     for message in request.messages:
         content = message["content"]
         for part in content if isinstance(content, list) else ():

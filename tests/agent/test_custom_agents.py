@@ -279,7 +279,7 @@ async def test_only_one_of_several_nodes_creates_an_agent(tmp_path: Path) -> Non
             try:
                 await store.create(CustomAgent(name=name))
             except AgentExists as error:
-                refused.append(error)  # noqa: B023 - awaited in the round
+                refused.append(error)  # noqa: B023 - awaited in the same iteration
 
         async with anyio.create_task_group() as tasks:
             for store in nodes:
@@ -328,7 +328,7 @@ async def types_of(harness: AgentHarness, **context: object) -> str:
 
 
 async def test_the_lead_agent_delegates_to_a_custom_agent(tmp_path: Path) -> None:
-    """With the agent's soul, model and skills, and those of its tools that the lead agent has."""
+    """The subagent has the custom agent's soul, model and skills, and the tools that both agents have."""
     for name in ("poems", "prose"):
         put(custom(tmp_path) / name, name)
     soul = "You are <b>Rhyme</b>."

@@ -214,7 +214,7 @@ async def test_commands_of_one_thread_and_of_others_run_concurrently(docker: Fak
         async def one(thread: str, command: str) -> None:
             texts.append(await run(of, command, thread=thread))
 
-        # The first command of each thread ends after its second one has run.
+        # The first command of each thread waits until the second one has run.
         waiting = "until [ -e go ]; do sleep 0.01; done; echo waited"
         for thread in ("t1", "t2"):
             tasks.start_soon(one, thread, waiting)
@@ -315,7 +315,7 @@ async def test_the_least_recently_used_container_is_evicted(
         threads = docker.folder.parent / "home/threads"
         with caplog.at_level(logging.WARNING):
             async with anyio.create_task_group() as tasks:
-                for thread in ("t2", "t3", "t4"):  # all are busy: one more, with a warning
+                for thread in ("t2", "t3", "t4"):  # all are busy: starts one more, and warns
                     tasks.start_soon(partial(run, of, wait, thread=thread))
                 await eventually(lambda: len(docker.containers) == 3)
                 for thread in ("t2", "t3", "t4"):
@@ -355,7 +355,7 @@ async def test_containers_of_an_earlier_process_are_removed(docker: FakeDocker) 
     config = SandboxConfig.model_validate(section(docker))
     left = DockerSandboxProvider(config, ThreadStorage(docker.folder.parent / "home"))
     for thread in ("t1", "t2"):
-        await run(left, "echo 1", thread=thread)  # and then it crashes
+        await run(left, "echo 1", thread=thread)  # then the process crashes
     async with sandboxes(docker) as of:
         assert await run(of, "echo 2") == "2\n"
         async with maintained(of):

@@ -63,7 +63,7 @@ def archive(parts: dict[str, bytes]) -> bytes:
 
 
 def xlsx(rows: int = 2) -> bytes:
-    # Not at the top, because it imports numpy, whose thread would exist when tests/workers.py forks.
+    # Not imported at the top: it imports numpy, whose thread would exist when tests/workers.py forks.
     import openpyxl  # type: ignore[import-untyped]  # noqa: PLC0415
 
     book = openpyxl.Workbook(write_only=True)
@@ -76,7 +76,7 @@ def xlsx(rows: int = 2) -> bytes:
 
 
 def xls() -> bytes:
-    """Return a workbook in the oldest format of Excel: a label and a number."""
+    """Return a workbook in Excel's oldest format, with a label and a number."""
     label = struct.pack("<HHHH3sB5s", 0x04, 13, 0, 0, bytes(3), 5, b"Costs")
     number = struct.pack("<HHHH3sd", 0x03, 15, 1, 0, bytes(3), 12.0)
     return struct.pack("<HHHH", 0x09, 4, 2, 0x10) + label + number + struct.pack("<HH", 0x0A, 0)
@@ -130,7 +130,7 @@ def pdf(text: str = "Quarterly report", *more: str, trailer: str = "") -> bytes:
 
 
 def _pdf_page(text: str, content_at: int) -> tuple[bytes, bytes]:
-    """Return a page and its content, which is the object `content_at`."""
+    """Return a page object and its content, which becomes the object `content_at`."""
     content = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode() if text else b""
     page = (
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R"
@@ -143,7 +143,7 @@ ENCRYPTED = "/Encrypt 6 0 R /ID [<00> <00>]"
 
 
 def zip_bomb() -> bytes:
-    """Return a small Word document that declares a part as larger, unpacked, than a document may be."""
+    """Return a small Word document with a part whose declared unpacked size exceeds the limit."""
     packed = io.BytesIO(docx(("Normal", "x")))
     with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as file:
         file.writestr("word/media/bomb.bin", bytes(1000))
@@ -153,7 +153,7 @@ def zip_bomb() -> bytes:
 
 @pytest.fixture(scope="module")
 def converters() -> None:
-    """Let one worker run all tests that convert in their own process: the import takes a second (tests/workers.py)."""
+    """Let one worker run all tests that convert in-process, because the import takes a second (tests/workers.py)."""
     for name in ("mammoth", "markdownify", "openpyxl", "pptx", "pypdfium2"):
         import_module(name)
 
@@ -177,7 +177,7 @@ async def convert(folder: Path, content: bytes, suffix: str, **limits: float) ->
         os.close(descriptor)
 
 
-# ---- what becomes text -------------------------------------------------------------------------
+# ---- formats -----------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("converters")
@@ -265,7 +265,7 @@ def workers() -> list[int]:
     """Return the converting processes that this process started."""
     found = []
     for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # It has ended, but its parent has not reaped it.
+        with suppress(psutil.NoSuchProcess):  # It has exited, but its parent has not reaped it.
             if worker.__file__ in child.cmdline():
                 found.append(child.pid)
     return found

@@ -36,7 +36,7 @@ from tests.eventually import eventually
 FAULT = probe_bubblewrap()
 pytestmark = pytest.mark.skipif(FAULT is not None, reason=f"bubblewrap: {FAULT}")
 PYTHON = shutil.which("python3", path=bubblewrap_args.PATH)
-needs_python = pytest.mark.skipif(PYTHON is None, reason="python3 is not in the system's folders")
+needs_python = pytest.mark.skipif(PYTHON is None, reason="python3 is not in the system folders")
 
 THREAD, OTHER = (f"t-{uuid4().hex}" for _ in range(2))
 """It differs between processes, because the process limit applies to a thread's user, wherever its commands run."""
@@ -47,7 +47,7 @@ LONG_S = 90.0
 
 
 class SandboxHarness:
-    """A hostile model's place: the built-in tools over a thread, and things outside that it wants."""
+    """What a hostile model works with: a thread's built-in tools, and targets outside the sandbox."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SandboxHarness:
         self.tools = {tool.name: tool for tool in tools}
 
     async def use(self, name: str, *, thread: str = THREAD, **arguments: object) -> str:
-        """Call a tool as the graph does; its answer as text. It must not contain anything from the machine."""
+        """Call a tool as the graph does, and return the answer as text. Fail if it contains anything from the host."""
         runtime: ToolRuntime[None, dict[str, Any]] = ToolRuntime(
             state={},
             context=None,
@@ -108,7 +108,7 @@ def cell(tmp_path: Path) -> SandboxHarness:
 
 @contextmanager
 def machine(home: Path) -> Iterator[dict[str, str]]:
-    """Open services on this machine, and say how they would be reached."""
+    """Open services on this machine, and yield their addresses."""
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("0.0.0.0", 0)))  # noqa: S104 - to be found
         abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -127,7 +127,7 @@ def machine(home: Path) -> Iterator[dict[str, str]]:
 
 
 def own_address() -> str:
-    """Return an address of this machine, another one than 127.0.0.1 where it has one."""
+    """Return an address of this machine, if possible not 127.0.0.1."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:
@@ -140,7 +140,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def all_outcomes(home: Path) -> dict[str, str]:
-    """Make all attempts of `escape_attempts.py` in one command; return what came of each."""
+    """Make all attempts of `escape_attempts.py` in one command, and return the outcome of each."""
     cell = SandboxHarness(home)
     (ThreadStorage(home).folders(OTHER).workspace).mkdir(parents=True)
     told = {
@@ -179,10 +179,10 @@ def test_an_attempt_from_inside_is_refused(outcomes: dict[str, str], name: str) 
 
 
 @needs_python
-@pytest.mark.skipif(os.geteuid() != 0, reason="the tests run as an ordinary user already")
+@pytest.mark.skipif(os.geteuid() != 0, reason="the tests already run as an ordinary user")
 def test_attempts_are_refused_for_an_unprivileged_service() -> None:
-    """Root confines commands in another way than ordinary users: the attempts are made in both."""
-    # Not in pytest's own folders: those are for root alone.
+    """Root confines commands differently than ordinary users do, so the attempts are made both ways."""
+    # Not in pytest's folders, which only root can read.
     with tempfile.TemporaryDirectory() as home:
         os.chown(home, 65534, 65534)
         if as_nobody(home, "-c", "import tests.agent.escape_attempts").returncode:
@@ -384,7 +384,7 @@ async def test_killing_all_processes_inside_ends_only_the_command(cell: SandboxH
 async def test_cpu_time_is_limited(tmp_path: Path) -> None:
     cell = SandboxHarness(tmp_path, limits=ProcessLimits(cpu_s=1))
     said = await cell.bash("while :; do :; done")
-    assert "Exit Code: 1" in said  # 137 or 152, by the signal
+    assert "Exit Code: 1" in said  # 137 or 152, depending on the signal
     assert "1 s of CPU time" in said
 
 
@@ -415,14 +415,14 @@ def creating(name: str, write: str = ":") -> str:
 
 @dataclass
 class Lateness:
-    """How late this process came to work on a busy machine: as late come the checks of a command."""
+    """How late this process gets scheduled on a busy machine. The checks of a command run as late."""
 
     longest_s: float = 0.0
 
     @classmethod
     @asynccontextmanager
     async def measured(cls) -> AsyncIterator["Lateness"]:
-        """Measure as long as the block."""
+        """Measure until the block ends."""
         measured = cls()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(measured._measure)
@@ -438,16 +438,16 @@ class Lateness:
 
     @property
     def possible_files(self) -> int:
-        """How many files a command can create meanwhile; 0 on a machine that is not busy.
+        """How many files a command can create in that time; 0 if the machine is not busy.
 
-        A check waits for the event loop and for threads: up to four times as late in sum.
+        A check waits for the event loop and for threads, so it can be up to four times as late.
         """
         return int(4 * self.longest_s * FILES_PER_S) if self.longest_s > TICK_S else 0
 
 
 TICK_S = 0.02
 FILES_PER_S = 100_000
-"""So many files do three loops create at most, each with a processor."""
+"""Most files that three loops create per second, each on its own CPU."""
 
 NODES = "for n in 1 2 3; do (while mkfifo n$n-$((i++)); do :; done) & done; wait"
 
@@ -462,12 +462,12 @@ async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, en
     async with Lateness.measured() as lateness:
         said = await cell.bash(command)
     assert f"There are more than {entries} files" in said
-    # Files created between two checks, and the slack; `mkfifo` is a process each.
+    # The files created between two checks, and the slack. Each `mkfifo` is a process.
     before = measure_usage(cell.folders.root).entries
     assert before < 2 * entries + SLACK.entries + lateness.possible_files
     async with Lateness.measured() as lateness:
         said = await cell.bash(creating("g"))
-    assert "reached a limit of disk space" in said  # a full thread may only delete
+    assert "reached a limit of disk space" in said  # a thread that is full may only delete
     after = measure_usage(cell.folders.root).entries
     assert after < before + 10_000 + lateness.possible_files
     assert "out of disk space" in await cell.use("write_file", path="new.txt", content="x")
@@ -476,7 +476,7 @@ async def test_the_limit_of_files_holds_at_once(tmp_path: Path, command: str, en
 
 
 async def test_a_file_has_one_name(cell: SandboxHarness) -> None:
-    """Hard links take no inode, so a limit of files would be noticed too late."""
+    """Hard links are refused: they take no inode, so a thread could exceed the file limit unnoticed."""
     said = await cell.bash("echo x > a; ln a b; ln -s a c; cat c; ls")
     assert "Operation not permitted" in said
     assert said.startswith("x\na\nc\n")
@@ -580,7 +580,7 @@ async def test_the_limit_of_bytes_holds_at_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a disk that nobody else writes to, because all lost space counts as written by the thread."""
+    """Yield a disk that nothing else writes to, because any space that disappears counts as written by the thread."""
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", tmp_path], check=True)
     except (FileNotFoundError, subprocess.CalledProcessError):
@@ -676,11 +676,11 @@ async def test_one_thread_sees_nothing_of_another(cell: SandboxHarness) -> None:
 
 async def test_host_paths_are_not_shown(cell: SandboxHarness) -> None:
     for command in ("cat /proc/self/mountinfo", "cat /proc/1/cmdline", "ps axww; mount; df"):
-        await cell.bash(command)  # `use` looks for the data folder's path
+        await cell.bash(command)  # `use` checks for the data folder's path
 
 
 async def none_runs(mark: str) -> None:
-    """Wait until no process of this machine has a mark in its arguments."""
+    """Wait until no process on this machine has the mark in its arguments."""
     await eventually(
         lambda: anyio.to_thread.run_sync(_runs, mark), lambda runs: not runs, within_s=LONG_S
     )

@@ -184,7 +184,7 @@ def test_a_file_that_moves_or_vanishes_enables_nothing(tmp_path: Path) -> None:
     data.parent.mkdir()
     (tmp_path / "e.json").rename(data)
     assert disabled(file) == {"a", "s"}
-    # What the file in use says about a name replaces what was kept.
+    # An entry of the current file replaces the remembered one.
     put(data, {})
     assert disabled(file) == set()
 

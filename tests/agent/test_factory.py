@@ -40,7 +40,7 @@ def configured(server: FakeModelServer, *, attempts: int = 3, **keys: object) ->
         "max_retries": 0,
         **keys,
     }
-    # Without memory: it would ask the same server when the agent is closed.
+    # Memory is off: it would call the same server when the agent closes.
     sections = {"memory": {"enabled": False}, "llm_retry": {"max_attempts": attempts}}
     return AgentConfig.model_validate({"models": [model], **sections})
 
@@ -108,7 +108,7 @@ async def test_a_cancelled_turn_closes_the_model_s_request_and_the_thread_works(
         async with anyio.create_task_group() as group:
             group.start_soon(turn)
             await server.until(lambda s: len(s.requests) == 1)
-            # Once, as a run is stopped: a scope would cancel the closing of the connection again.
+            # Cancel once, like a stopped run. An anyio scope would also cancel the closing of the connection.
             assert tasks[0] is not None
             tasks[0].cancel()
         await server.until(lambda s: s.requests[0].closed_by_client)
@@ -196,7 +196,7 @@ async def test_equal_options_share_a_graph(tmp_path: Path) -> None:
         assert await agents.graph_for(asked(model_name="plain", thread_id="other")) is plain
         assert (
             await agents.graph_for(asked(thinking_enabled=False)) is plain
-        )  # it cannot think anyway
+        )  # this model cannot think
         assert await agents.graph_for(asked(reasoning_effort="high")) is plain
         deep = await agents.graph_for(asked(model_name="deep"))
         assert deep is not plain

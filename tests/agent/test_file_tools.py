@@ -29,7 +29,7 @@ THREAD = "t-1"
 
 
 class FileToolsHarness:
-    """The built-in tools over one data folder, called like the graph calls them."""
+    """The built-in tools over one data folder, called as the graph calls them."""
 
     def __init__(
         self,
@@ -488,7 +488,7 @@ async def test_text_of_an_office_program_is_searched(
 
 
 def place_in_workspace(bench: FileToolsHarness, content: bytes) -> tuple[Path, str]:
-    """Return where the file is, and its path for the tools."""
+    """Write a file into the workspace. Return its host path and its path for the tools."""
     bench.folders.workspace.mkdir(parents=True, exist_ok=True)
     file = bench.folders.workspace / "a.csv"
     file.write_bytes(content)
@@ -521,7 +521,7 @@ async def test_text_that_an_encoding_cannot_represent_is_refused(bench: FileTool
 
 
 async def test_a_file_that_would_not_stay_the_same_is_not_changed(bench: FileToolsHarness) -> None:
-    """UTF-16 with another byte order: a rewritten file would get this machine's byte order."""
+    """UTF-16 with the other byte order: rewriting the file would change it to this machine's byte order."""
     content = codecs.BOM_UTF16_BE + "姓名\t部门\n".encode("utf-16-be")
     file, path = place_in_workspace(bench, content)
     for call in (

@@ -27,10 +27,10 @@ PARTS = (
     *("</", "<", ">", " ", "\n", "words", "</attachments"),
 )
 LONG = 1_000_000
-"""Characters: what took seconds for 200,000 takes minutes, if the length counts twice."""
+"""Length of the input, characters. Quadratic code that took seconds for 200,000 takes minutes."""
 
 CPU_S = 5.0
-"""CPU time after which the process is interrupted, seconds; the cured functions need a tenth of one."""
+"""CPU time after which the process is interrupted, seconds. The functions need a tenth of a second."""
 
 
 WHOLE = re.compile(
@@ -73,7 +73,7 @@ def test_openings_without_an_end_take_time_in_proportion(opening: str) -> None:
 
 @pytest.mark.usefixtures("interrupted")
 def test_dots_without_an_end_take_time_in_proportion() -> None:
-    """Text that a model was tricked into writing into the notes."""
+    """The text is one that a model was tricked into writing into the notes."""
     text = f"Ann uploaded a file{'.' * LONG}x. She likes tea."
     assert remove_upload_mentions(text) == "She likes tea."
 
@@ -90,7 +90,7 @@ def test_near_secrets_are_scanned_in_linear_time(almost: str) -> None:
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("opening", ["[", '["a",', "[1,", '[{"a":'])
 def test_lists_without_an_end_take_time_in_proportion(opening: str) -> None:
-    """Text that a model was tricked into suggesting."""
+    """The text is one that a model was tricked into suggesting."""
     assert parse_suggestions(opening * (LONG // len(opening)), 3) == []
 
 

@@ -1,7 +1,7 @@
 """Hostile input for the parsers of skills, MCP servers, commands and memory: each raises only its documented errors.
 
-Inputs are damaged valid inputs. PARLEY_FUZZ_EXAMPLES sets their number, and PARLEY_FUZZ_SEED selects others. A failure
-names both.
+The inputs are valid ones with damage. PARLEY_FUZZ_EXAMPLES sets their number, and PARLEY_FUZZ_SEED selects different
+ones. A failure prints both.
 """
 
 import io
@@ -61,7 +61,7 @@ JSON = st.recursive(
 
 
 def fuzzed(**inputs: st.SearchStrategy[Any]) -> Callable[[Test], Test]:
-    """Run a test with generated inputs; the file's own seed makes failures repeatable."""
+    """Run a test with generated inputs. The fixed seed makes failures repeatable."""
 
     def decorate(test: Test) -> Test:
         limits = settings(
@@ -76,7 +76,7 @@ def fuzzed(**inputs: st.SearchStrategy[Any]) -> Callable[[Test], Test]:
 
 
 def show_seed() -> None:
-    """Name the seed, if the test fails."""
+    """Print the seed if the test fails."""
     note(f"PARLEY_FUZZ_SEED={SEED} PARLEY_FUZZ_EXAMPLES={EXAMPLES}")
 
 
@@ -101,7 +101,7 @@ def damaged(draw: st.DrawFn, originals: list[bytes]) -> bytes:
 
 
 def damaged_text(*originals: str) -> st.SearchStrategy[str]:
-    """Do the same with text."""
+    """Damage a valid text in the same way."""
     return damaged([text.encode() for text in originals]).map(
         lambda d: d.decode("utf-8", "replace")
     )

@@ -34,7 +34,7 @@ HERE = __name__
 
 
 class RecordingProvider:
-    """Answers what it was built with, and keeps what it was asked."""
+    """Returns the decision it was built with, and records the requests."""
 
     name = "recording"
     asked: list[GuardrailRequest]
@@ -53,7 +53,7 @@ class RecordingProvider:
 
 
 class FailingProvider(RecordingProvider):
-    """Raises what it was given, or hangs."""
+    """Raises the given error, or hangs."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class AskingProvider(RecordingProvider):
 
 
 class ThirdPartyProvider:
-    """A provider of another maker: no class of ours, not even for its decisions."""
+    """A third-party provider that uses no class of ours, not even for its decisions."""
 
     name = "plain"
 
@@ -100,7 +100,7 @@ class ThirdPartyProvider:
 
 
 class NamelessProvider:
-    """No provider at all."""
+    """Not a valid provider: it has no name."""
 
     def evaluate(self, request: object) -> None: ...
 
@@ -279,7 +279,7 @@ def test_classes_receive_only_their_parameters() -> None:
     )
 
 
-# ---- the link ----------------------------------------------------------------------------------
+# ---- the middleware ----------------------------------------------------------------------------
 
 
 @tool
@@ -291,7 +291,7 @@ def touch(name: str) -> str:
 
 
 def agent(provider: Any, *calls: ToolCall, **more: object) -> Any:  # noqa: ANN401 - a graph
-    """A graph whose model calls `touch`, guarded; the middleware is outside of error handling."""
+    """Return a graph whose model makes guarded calls of `touch`. The guardrails run outside the error handling."""
     model = ScriptedChatModel.playing(ModelReply(calls=calls or (call("x"),)), "done")
     settings = GuardrailsConfig.model_validate(section("allowlist", **more))
     links = [GuardrailMiddleware(settings, provider, is_subagent=True), ToolErrorMiddleware()]

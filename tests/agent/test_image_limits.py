@@ -1,4 +1,4 @@
-"""Images that take long to process: in total, repeatedly, and while others wait."""
+"""Images that take long to process: time limits in total, on repetition, and while others wait."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,9 +21,7 @@ from tests.agent.plain_agent import THREAD
 from tests.fakes.clock import ManualClock
 
 SMALL = b"\x89PNG\r\n\x1a\n" + b"p" * 20
-DAMAGED = (
-    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x23\x28\0\0\0\x0a"  # 9,000 x 10 pixels, and none of them
-)
+DAMAGED = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x23\x28\0\0\0\x0a"  # 9,000 x 10 pixels, without data
 VERSION = (1, 2, 3)
 
 
@@ -58,7 +56,7 @@ def test_images_that_are_shown_together_have_one_deadline() -> None:
     clock.now += ALL_DEADLINE_S
     assert shown.block((9, 9, 9), "image/png", Reads(SMALL), until=until) is not None
     assert shown.block(VERSION, "image/png", read, until=until) is None
-    # It was not its fault: with the next ones it is tried.
+    # The image did not cause the timeout, so the next request tries it again.
     assert shown.block(VERSION, "image/png", read, until=shown.deadline()) is None
     assert read.count == 2
 

@@ -130,7 +130,9 @@ async def test_langsmith_checks_run_on_the_loop() -> None:
     by_default, executor.calls = executor.calls, 0
     with langsmith_checks_inline():
         await agent.ainvoke(QUESTION)
-    assert executor.calls < by_default, "LangSmith no longer hops: drop langsmith_checks_inline"
+    assert executor.calls < by_default, (
+        "LangSmith no longer uses worker threads: remove langsmith_checks_inline"
+    )
 
 
 @pytest.mark.parametrize("given", [None, "list", "manager"])

@@ -41,7 +41,7 @@ ASKED: Any = httpx.Request("POST", "http://model.example.org")
 def refused(
     status: int, headers: dict[str, str] | None = None, code: str = ""
 ) -> openai.APIStatusError:
-    """An error as the OpenAI package raises it; its text quotes a key."""
+    """Return an error of the OpenAI package whose text quotes a key."""
     response: Any = httpx.Response(status, headers=headers, request=ASKED)
     body = {"code": code, "message": f"bad key {SECRET}"}
     kind = openai.RateLimitError if status == 429 else openai.APIStatusError
@@ -53,7 +53,7 @@ def unreachable() -> openai.APIConnectionError:
 
 
 def unreadable() -> ValueError:
-    """LangChain's error for a call whose arguments are a JSON string, if the answer is not streamed."""
+    """Return LangChain's error for a call, in an answer that is not streamed, whose arguments are a JSON string."""
     call: Any = {"name": "ls", "args": "{}", "id": "1"}
     with pytest.raises(ValidationError) as caught:
         AIMessage("", tool_calls=[call])
@@ -108,7 +108,7 @@ class RetryHarness:
         return last
 
 
-# ---- what failures mean ------------------------------------------------------------------------
+# ---- classification of errors ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_server_s_wish_is_read(headers: dict[str, str], seconds: float | Non
     assert failure.retry_after_s == seconds
 
 
-# ---- again -------------------------------------------------------------------------------------
+# ---- retries -----------------------------------------------------------------------------------
 
 
 async def test_a_failing_server_is_retried_and_the_client_notified() -> None:
@@ -275,7 +275,7 @@ async def test_errors_of_a_program_and_interrupts_pass() -> None:
         await rig.link.awrap_model_call(request, interrupted)
 
 
-# ---- other models ------------------------------------------------------------------------------
+# ---- fallback models ---------------------------------------------------------------------------
 
 
 async def test_the_next_model_is_the_fallback(caplog: pytest.LogCaptureFixture) -> None:
@@ -316,7 +316,7 @@ async def test_the_whole_agent_goes_on_with_the_next_model(tmp_path: Path) -> No
     assert len(first.prompts) == 3
 
 
-# ---- words that were streamed ------------------------------------------------------------------
+# ---- text that was already streamed ------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -388,7 +388,7 @@ async def test_a_model_that_keeps_failing_is_left_alone_then_tried_once() -> Non
     assert (await rig.say()).text == ENGLISH.model_circuit_open
     assert len(model.prompts) == 2
     rig.now += 61
-    assert (await rig.say()).text == ENGLISH.model_server  # the one try
+    assert (await rig.say()).text == ENGLISH.model_server  # the one trial call
     assert (await rig.say()).text == ENGLISH.model_circuit_open
     rig.now += 61
     assert (await rig.say()).text == "Well again."
@@ -486,7 +486,7 @@ def _config(**sections: object) -> AgentConfig:
     return AgentConfig.model_validate(sections)
 
 
-# ---- what is counted ---------------------------------------------------------------------------
+# ---- failures that count -----------------------------------------------------------------------
 
 
 async def test_answered_requests_are_counted() -> None:

@@ -1,4 +1,4 @@
-"""The confined folders of this machine: no path leads out, nothing hangs, and no edit is lost."""
+"""The local sandbox: no path leads out of its folders, nothing hangs, and no edit is lost."""
 
 import os
 import threading
@@ -52,7 +52,7 @@ def scene(tmp_path: Path) -> LocalSandboxHarness:
 
 
 async def _error(scene: LocalSandboxHarness, method: str, path: str) -> str:
-    """Return the text of the error that an operation on a path ends with."""
+    """Return the text of the error that an operation on a path raises."""
     box = scene.sandbox
     operations: dict[str, Callable[[], Awaitable[object]]] = {
         "read": lambda: box.read_file(path),

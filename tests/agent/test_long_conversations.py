@@ -1,4 +1,4 @@
-"""Long conversations go on at bounded cost: the bars of `make bench BENCH=agent` with smaller numbers."""
+"""Long conversations continue at a bounded cost: the limits of `make bench BENCH=agent` with smaller numbers."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def without_numbers(text: str) -> str:
 
 
 def lines_named(stub: str) -> tuple[int, int, str] | None:
-    """Return the first and the last line and the file that a stub names instead of a copy."""
+    """Return the first line, the last line and the file named by a stub that replaces a repeated text."""
     found = re.search(r"lines (\d+) to (\d+) of (\S+) had", stub)
     return (int(found[1]), int(found[2]), found[3]) if found else None
 
@@ -157,7 +157,7 @@ async def test_a_window_that_nobody_knew_is_found_out_by_the_refusal(tmp_path: P
         measured = conversation.measured
     assert 1 <= measured.refused <= 6
     assert measured.requests == 24
-    assert measured.summaries == 0  # results that are left out make room enough
+    assert measured.summaries == 0  # leaving out results makes enough room
 
 
 async def test_the_agent_closes_while_a_summary_hangs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""DNS lookups of names that others choose: the owner of the name server can make them hang."""
+"""DNS lookups of names that others choose. The owner of the name server can make them hang."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ async def test_lookups_that_hang_hold_up_neither_platforms_nor_models() -> None:
             for number in range(4 * MAX_LOOKUPS):
                 tasks.start_soon(look_up, number)
             await eventually(lambda: len(began) >= MAX_LOOKUPS)
-            with anyio.fail_after(WITHIN_S / 2):  # what every connection of the service asks
+            with anyio.fail_after(WITHIN_S / 2):  # each connection of the service does this
                 assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
             assert len(began) == MAX_LOOKUPS
             tasks.cancel_scope.cancel()

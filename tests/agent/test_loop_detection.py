@@ -1,4 +1,4 @@
-"""Turns that repeat their calls: the model is warned, then it must answer."""
+"""Turns that repeat their calls: the model gets a warning, then must answer."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -111,7 +111,7 @@ async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
     model = ScriptedChatModel.playing(*[looking(n, "Let me look. ") for n in range(6)])
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("look")
-        assert len(model.prompts) == 6  # five, and one without tools
+        assert len(model.prompts) == 6  # five with tools, then one without
         assert (await harness.say("and now?"))[-1].text == "(done)"
     assert executed(messages) == 4
     said = [m.text for m in messages if isinstance(m, AIMessage)]

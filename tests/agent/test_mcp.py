@@ -36,7 +36,7 @@ from tests.fakes.scripted import ScriptedChatModel
 HERE = __name__
 SERVER = str(Path(__file__).parents[1] / "fakes" / "mcp_server.py")
 STARTED = {"command": sys.executable, "args": ["-P", SERVER, "stdio"]}
-"""A server whose process is the one that the agent starts: it ends with it at once."""
+"""A server that runs directly in the process that the agent starts, so stopping that process ends it at once."""
 FEW_VARIABLES = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "pid"}
 
 
@@ -54,7 +54,7 @@ def web_server(port: int = 0) -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[str]:
-    """Yield the address of one server process that all tests share."""
+    """Yield the address of a server process that all tests share."""
     with web_server() as (port, _):
         yield f"http://127.0.0.1:{port}"
 
@@ -74,7 +74,7 @@ async def mcp(
     *,
     interceptors: object = (),
 ) -> AsyncIterator[McpToolRegistry]:
-    """Open the tools of some servers; `limits`, the `mcp` section, may be changed meanwhile."""
+    """Open the tools of some servers. The test may change `limits`, the `mcp` section, while they are open."""
     file = written(folder, servers, mcpInterceptors=interceptors)
 
     def section() -> McpConfig:
@@ -87,7 +87,7 @@ async def mcp(
 
 
 async def tools_of(servers: McpToolRegistry) -> tuple[BaseTool, ...]:
-    """Return the tools once each server was tried, however long that takes: a run waits for a while only."""
+    """Return the tools after every server was tried, however long that takes. A run waits only for a limited time."""
     await eventually(
         servers.statuses,
         lambda found: all(one.state != "connecting" for one in found),
@@ -107,7 +107,7 @@ def call(name: str, **args: object) -> ToolCall:
 async def asked(
     tools: tuple[BaseTool, ...], *calls: ToolCall, thread: str = THREAD
 ) -> list[ToolMessage]:
-    """Run a graph whose model makes these calls; return the answers."""
+    """Run a graph whose model makes these calls, and return the results."""
     model = ScriptedChatModel.playing(ModelReply(calls=calls), "done")
     config: RunnableConfig = {"configurable": {"thread_id": thread}}
     graph = create_agent(model, list(tools))
@@ -175,21 +175,21 @@ async def test_cancelled_calls_and_timeouts(tmp_path: Path) -> None:
             run.start_soon(answer_of_wait, tools, marker)
             await eventually(lambda: marker.exists() and marker.read_text() == "started")
             run.cancel_scope.cancel()
-        # The server gets the cancellation, and continues for the thread.
+        # The server receives the cancellation and keeps running for the thread.
         await eventually(lambda: marker.read_text() == "cancelled")
         pid = json.loads(await answer(tools, "fake_environment"))["pid"]
         await eventually(lambda: len(servers.sessions) == 1)
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: not is_alive(pid))
         with anyio.fail_after(30):
-            # A call at that very moment may still be told so; the next one gets another process.
+            # A call made at that moment may still fail. The next one gets a new process.
             while "ended before" in (said := await answer(tools, "fake_environment")):
                 pass
         pid = json.loads(said)["pid"]
         limits["call_timeout_seconds"] = 0.2
         said = await answer(tools, "fake_wait", marker=str(marker))
         assert "it did not respond within 0.2 seconds" in said
-        # It may hang for good: the next call gets another process.
+        # The process may hang forever, so it is killed. The next call gets a new one.
         await eventually(lambda: len(servers.sessions) == 0)
         assert not is_alive(pid)
 
@@ -308,7 +308,7 @@ async def test_a_restarted_web_server_gets_a_new_session(tmp_path: Path, path: s
 async def test_a_call_that_a_web_server_refuses_is_made_again_in_a_new_session(
     tmp_path: Path, web: str
 ) -> None:
-    """It was not processed: some servers answer 400 to a session that they have forgotten."""
+    """Some servers respond with 400 to a session that they have forgotten, without processing the call."""
     async with mcp(tmp_path, {"web": {"url": f"{web}/mcp"}}) as servers:
         tools = await tools_of(servers)
         (before,) = await asked(tools, call("web_session"))
@@ -360,7 +360,7 @@ async def test_tokens_are_cached_and_refreshed(tmp_path: Path, web: str) -> None
             assert await answer(tools, "safe_echo", text="hi") == "hi"
         forms = (await client.get(f"{web}/asked")).json()
         assert [form["client_secret"] for form in forms] == ["filled in"]
-        await client.delete(f"{web}/asked")  # the token is no longer good
+        await client.delete(f"{web}/asked")  # invalidates the token
         assert await answer(tools, "safe_echo", text="again") == "again"
         assert len((await client.get(f"{web}/asked")).json()) == 2
 

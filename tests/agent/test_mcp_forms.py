@@ -1,4 +1,4 @@
-"""Forms of MCP servers: how people's answers fill them."""
+"""Forms that MCP servers send, filled with people's answers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def filled(
     *,
     language: str = "en",
 ) -> tuple[ElicitResult, list[str]]:
-    """Return the result of a form, and the questions."""
+    """Return the result of a form, and the questions asked."""
     schema = {"type": "object", "properties": fields, "required": list(required)}
     form = ElicitRequestFormParams(message="Please say.", requestedSchema=schema)
     left, asked = list(answers), []

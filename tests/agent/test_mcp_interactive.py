@@ -1,4 +1,5 @@
-"""MCP servers that talk back, over stdio and streamable HTTP: questions, progress, samples, changes of their tools."""
+"""MCP servers that send requests, over stdio and streamable HTTP: questions, progress, sampling, changes of their
+tools."""
 
 import asyncio
 import subprocess
@@ -28,7 +29,7 @@ TRANSPORTS = ["stdio", "http"]
 
 @contextmanager
 def entry(transport: str, log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the configuration of a server; the one over HTTP runs until the exit."""
+    """Yield the configuration of a server. A server over HTTP runs until the block ends."""
     if transport == "stdio":
         yield {**stdio_server("mcp_interactive", "stdio"), "env": {"LOG": str(log)}}
         return
@@ -173,7 +174,7 @@ async def test_progress_reaches_the_stream_and_a_stop_reaches_the_server(
                     async for _, data in parts:
                         seen.append(data)
 
-            # As the runtime does: anyio would cancel LangGraph's own clean-up as well.
+            # Cancel as the runtime does: anyio would also cancel LangGraph's own cleanup.
             task = asyncio.create_task(watch())
             await eventually(lambda: len(seen), lambda count: count >= 1, within_s=60)
             task.cancel()
@@ -225,7 +226,7 @@ async def test_the_instructions_are_in_the_prompt(tmp_path: Path) -> None:
     assert f'<server name="hotel">{shown}</server>' in model.prompts[0][0].text
 
 
-# ---- samples -----------------------------------------------------------------------------------
+# ---- sampling ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -28,7 +28,7 @@ JSON, EVENTS = "application/json", "text/event-stream"
 
 @dataclass
 class Sender:
-    """A server that answers each request with a head and then these pieces, as long as the client reads."""
+    """A server that answers each request with a header and then repeats these pieces as long as the client reads."""
 
     head: str
     pieces: Iterator[bytes]
@@ -81,7 +81,7 @@ async def test_a_message_without_end_is_cut_off(kind: str, piece: bytes) -> None
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\r", b"\r\n\r\n"])
 async def test_a_stream_of_many_events_goes_on(end: bytes) -> None:
-    """However they are cut into pieces."""
+    """It does not matter how the events are split into pieces."""
     count = 2 * MAX_MESSAGE_BYTES // len(PIECE)
     whole = [piece for _ in range(count) for piece in (PIECE, end[:1], end[1:])]
     async with sending(f"content-type: {EVENTS}", iter(whole)) as server:

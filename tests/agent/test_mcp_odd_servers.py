@@ -1,4 +1,4 @@
-"""Servers whose messages the SDK rejects: the call gets an answer, and so does the next one."""
+"""Servers whose messages the SDK rejects: the call gets a result, and so does the next one."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ TOLD = {
 
 @asynccontextmanager
 async def server(transport: str) -> AsyncIterator[dict[str, Any]]:
-    """Yield the configuration of a server. An HTTP server runs until the exit."""
+    """Yield the configuration of a server. An HTTP server runs until the block ends."""
     if transport == "stdio":
         yield {"command": sys.executable, "args": [PROGRAM, "stdio"]}
         return

@@ -456,7 +456,7 @@ def test_images_are_saved_without_following_links(tmp_path: Path) -> None:
     path = image_path(png)
     assert path is not None
     link = folders.outputs / Path(path).name
-    link.symlink_to(tmp_path / "outside")  # a command of the agent can know the name
+    link.symlink_to(tmp_path / "outside")  # a command of the agent may know the name
     assert list(save_images(result(png, vector, broken), folders)) == [path]
     assert not (tmp_path / "outside").exists()
     link.unlink()

@@ -119,7 +119,7 @@ async def test_messages_that_a_summary_replaces_are_learned_from_at_once(tmp_pat
             assert not reader.called.is_set()
 
             async def is_learned() -> bool:
-                await harness.say("and sails", memory_scope=ANN)  # the summary is written beside
+                await harness.say("and sails", memory_scope=ANN)  # summarized concurrently
                 return reader.called.is_set()
 
             await eventually(is_learned)

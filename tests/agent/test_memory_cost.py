@@ -1,4 +1,4 @@
-"""What learning costs, as a model server counts it: calls and tokens of a room that never rests."""
+"""The cost of memory extraction, as counted by a model server: calls and tokens for a room that is never idle."""
 
 from pathlib import Path
 
@@ -58,6 +58,6 @@ async def test_a_call_for_a_full_room_is_bounded_and_courtesies_are_free(tmp_pat
                 await memory.enqueue_turn(turn(number, f"{number} " + "我们的话" * 500), caller)
         assert len(server.requests) == 16 / MAX_TURNS_PER_CALL
         assert max(request.tokens for request in server.requests) <= MAX_CALL_TOKENS
-        # The latest words of each conversation are there.
+        # The latest messages of each conversation are included.
         shown = "".join(request.last_user_text for request in server.requests)
         assert all(f"{number} 我们的话" in shown for number in range(384, 400))

@@ -128,9 +128,7 @@ def test_odd_facts_become_usable_or_are_left_out() -> None:
     assert [one.confidence for one in document.facts] == [0.5, 0.5, 1.0, 0.5]
     assert len({one.id for one in document.facts}) == 4
     assert document.facts[2].category == "context"
-    assert (
-        document_from_json({"facts": listed}) == document
-    )  # ids do not change from reading to reading
+    assert document_from_json({"facts": listed}) == document  # reading again gives the same ids
 
 
 json_values = st.recursive(
@@ -225,7 +223,7 @@ def test_upload_blocks_are_taken_out_and_answers_to_them_alone_too() -> None:
     ],
 )
 def test_nothing_is_learned_from_what_people_quote(text: str, learned: str) -> None:
-    """Other people wrote it, who may not be allowed to use the bot."""
+    """Other people wrote the quoted text, and they may not be allowed to use the bot."""
     said = conversation_messages([HumanMessage(text, id="1"), AIMessage("Good.", id="2")])
     assert [one.text for one in said] == [learned, "Good."]
 
@@ -279,7 +277,7 @@ def test_several_messages_before_an_answer_are_one_turn() -> None:
         ("Perfect, exactly like this", (False, True)),
         ("yes, that's right", (False, True)),
         ("太好了，继续保持", (False, True)),
-        ("perfect, but that's wrong", (True, False)),  # who corrects does not praise
+        ("perfect, but that's wrong", (True, False)),  # a correction is not praise
         ("What is the weather like?", (False, False)),
         ("请写一份报告", (False, False)),
     ],
@@ -481,7 +479,7 @@ def test_a_fact_names_its_person_message_and_date() -> None:
     room = said_in_a_room(user("I sail", **ANN), user("I cook", **BOB))
     proposed = [replace(new("Bob cooks"), message=2), new("Ann sails"), new("somebody hums")]
     after = updated(EMPTY_DOCUMENT, MemoryUpdate(new_facts=tuple(proposed)), **room)
-    cooks, sails = after.facts  # It is unknown who hums.
+    cooks, sails = after.facts  # Nobody is known to hum, so this fact is dropped.
     assert (cooks.speaker_id, cooks.speaker, cooks.message) == ("U2", "Bob", "I cook")
     assert (cooks.source, cooks.created_at) == ("t1", "2026-11-28T09:00:00Z")
     assert (sails.speaker_id, sails.message) == ("U1", "I sail")
@@ -494,7 +492,7 @@ def test_a_contradiction_replaces_only_what_the_same_person_said() -> None:
     may = replace(new("Ann's birthday is in May"), message=1, replaced_ids=frozenset({"f1", "f2"}))
     corrected = updated(before, MemoryUpdate(new_facts=(may,)), **room)
     assert contents(corrected) == ["Bob's birthday is in March", "Ann's birthday is in May"]
-    # Bob's word about Ann stands beside hers.
+    # What Bob says about Ann is kept next to her own fact.
     by_bob = updated(
         before,
         MemoryUpdate(new_facts=(replace(may, message=2, replaced_ids=frozenset({"f1"})),)),
@@ -554,7 +552,7 @@ def test_the_prompt_numbers_people_s_messages_and_is_bounded() -> None:
     assert MAX_CONVERSATION_TOKENS < 10_000
 
 
-# ---- what a model is shown ---------------------------------------------------------------------
+# ---- the prompt block --------------------------------------------------------------------------
 
 
 def test_the_block_has_summaries_and_facts_by_confidence() -> None:
@@ -625,7 +623,7 @@ def test_long_summaries_do_not_crowd_out_the_facts() -> None:
 
 
 def estimates(facts: int) -> int:
-    """Return how often tokens are estimated for a block with this many facts."""
+    """Return how many token estimates a block with this many facts takes."""
     document = MemoryDocument(facts=tuple(fact(n, "word " * 20) for n in range(facts)))
     calls = 0
 

@@ -27,11 +27,11 @@ from agent.memory.scope import MemoryScope
 from agent.memory.turns import MemoryMessage, MemoryTurn
 from tests.eventually import eventually, is_waiting
 
-NEVER = 1000.0  # seconds of rest that no test waits for
+NEVER = 1000.0  # an idle time that no test waits for, seconds
 
 
 async def on_processed(key: MemoryQueueKey) -> None:
-    """Nothing is saved here."""
+    """Do nothing: these tests save no rows."""
 
 
 def key_of(one: MemoryTurn) -> MemoryQueueKey:
@@ -53,7 +53,7 @@ def turn(
 
 
 class RecordingExtractor:
-    """Notes what it is given; may be held up."""
+    """Records the turns it gets. Tests may hold it up."""
 
     def __init__(self) -> None:
         self.learned: list[list[str]] = []
@@ -99,7 +99,7 @@ def unprocessed(queue: MemoryQueue) -> list[MemoryTurn]:
     return [entry.turn for entry in entries if not entry.is_cancelled]
 
 
-# ---- when --------------------------------------------------------------------------------------
+# ---- timing ------------------------------------------------------------------------------------
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e4), st.floats(0.01, 300))
@@ -151,7 +151,7 @@ async def test_waiting_entries_are_not_scanned_for_each_new_turn() -> None:
             made.add(turn(f"m{number}", thread=f"t{number}", spot=MemoryScope(scope=f"s{number}")))
             await anyio.lowlevel.checkpoint()
         assert len(unprocessed(made)) == 50
-        # Once by each that came, and by the loop when it went to sleep the first time.
+        # Each new turn asked once, and the loop asked before it first went to sleep.
         assert len(asked) < 60
         made.expedite(MemoryQueueKey(thread_id="t7", scope=MemoryScope(scope="s7")))
         await learner.until(lambda: learner.learned == [["m7"]])
@@ -186,7 +186,7 @@ async def test_turns_added_during_an_update_are_learned_next_and_once() -> None:
 async def test_late_conversations_are_learned_from_side_by_side(
     late_s: float, at_once: int
 ) -> None:
-    """One after the other, a slow model would let the queue grow forever."""
+    """In sequence, a slow model would let the queue grow forever."""
     learner = RecordingExtractor()
     learner.may_go_on = anyio.Event()
     async with queue(learner, rest_s=NEVER, late_s=late_s) as waiting:
@@ -279,7 +279,7 @@ async def test_closing_learns_everything_at_once() -> None:
 
 
 async def test_a_room_that_never_rests_is_learned_from_at_a_bounded_pace() -> None:
-    """At most one call for each spacing, for all its threads, however much people write."""
+    """At most one call per interval for all threads of a room, however much people write."""
     calls: list[float] = []
     learned: list[str] = []
 

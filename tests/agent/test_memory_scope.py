@@ -1,4 +1,4 @@
-"""No memory of one scope appears in another, for many people, rooms, platforms and agents with hostile ids.
+"""No memory of one scope appears in another, for many people, rooms, platforms and agents, and with hostile ids.
 
 The bus creates the scopes from platform messages, and turns run through the real middleware and service.
 """
@@ -70,7 +70,7 @@ class MemoryUser:
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """Whose memory this must be, said without any text that joins ids."""
+        """The expected owner of the memory, as a tuple, so that ids cannot run together."""
         if self.private:
             return ("person", self.channel, self.workspace, self.user, self.agent)
         return ("room", self.channel, self.workspace, self.chat, self.agent)
@@ -88,7 +88,7 @@ speakers = st.builds(
 
 
 class MemoryChats:
-    """Turns of anybody, in one agent."""
+    """Turns of different people with one agent."""
 
     def __init__(self, memory: MemoryService, home: Path) -> None:
         self._model = ScriptedChatModel.playing()
@@ -102,7 +102,7 @@ class MemoryChats:
         )
 
     async def say(self, speaker: MemoryUser | None, text: str, *, thread: str) -> str:
-        """Run one turn; return the system message that the model was shown."""
+        """Run one turn, and return the model's system message."""
         context: dict[str, Any] = {"thread_id": thread}
         if speaker is not None:
             context |= {"memory_scope": speaker.scope, "agent_name": speaker.agent}
@@ -116,7 +116,7 @@ async def nobody_sees_another_s(home: Path, people: Sequence[MemoryUser]) -> Non
         for number, speaker in enumerate(people):
             await chats.say(speaker, f"markno{number}end", thread=f"t{number}")
         await chats.say(None, "marknobodyend", thread="t")
-    # Closing learned everything. Another thread of each person now finds what that person said, and nothing else.
+    # Closing extracted everything. A new thread of each person now finds that person's facts and no others.
     hanging = MemoryModel()
     hanging.hold()
     async with open_memory(home, lambda: CONFIG, hanging.given, flush_s=0) as memory:
@@ -163,7 +163,7 @@ def test_two_owners_never_share_a_file(one: MemoryUser, other: MemoryUser) -> No
 
 
 def test_every_pair_of_hostile_ids_is_distinguished() -> None:
-    """All of one kind in one place: no two land in one folder, not even where names have no case."""
+    """No two of them share a folder, even on a case-insensitive file system."""
     people = [
         MemoryUser(channel, "T1", chat, user, private, None)
         for channel in ("slack", "telegram")

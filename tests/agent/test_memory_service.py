@@ -364,7 +364,7 @@ async def test_queued_turns_survive_a_kill_and_are_processed_once(tmp_path: Path
 
 @pytest.mark.parametrize("cancelled", range(4))
 async def test_turns_that_end_together_are_all_saved(tmp_path: Path, cancelled: int) -> None:
-    """Even if any one of them is cancelled while it waits for the disk."""
+    """This holds even if any of them is cancelled while it waits for the disk."""
     scopes = [anyio.CancelScope() for _ in range(20)]
     async with memory(tmp_path, MemoryModel(), flush_s=0.0, debounce_seconds=300) as service:
 

@@ -144,7 +144,7 @@ def test_forgetting_a_scope_leaves_nothing_of_it(tmp_path: Path) -> None:
 
 
 def test_agents_of_a_scope_share_the_numbers(tmp_path: Path) -> None:
-    """So `/forget 1` after `/agent writer` never deletes a fact that the list did not show."""
+    """Otherwise, `/forget 1` after `/agent writer` could delete a fact that the list did not show."""
     files = MemoryStore(tmp_path / "memory")
     writer = replace(ANN, agent="writer")
 
@@ -245,7 +245,7 @@ def test_two_scopes_never_share_a_folder(one: str, other: str) -> None:
         ("a:b", "a-b"),
         ("A:b", "a:b"),
         ("é", "e\u0301"),
-        ("а", "a"),  # Cyrillic and Latin
+        ("а", "a"),  # Cyrillic and Latin letters
         ("a ", "a"),
         ("default", "Default"),
         (memory_scope("person:x").folder, "person:x"),

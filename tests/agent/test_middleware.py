@@ -32,7 +32,7 @@ from tests.fakes.scripted import ScriptedChatModel
 
 
 def calls(*named: tuple[str, dict[str, Any]]) -> ModelReply:
-    """A turn that calls tools; ids are c0, c1, ..."""
+    """Return a reply that calls tools, with the ids c0, c1, ..."""
     made = (ToolCall(name=name, args=args, id=f"c{n}") for n, (name, args) in enumerate(named))
     return ModelReply(calls=tuple(made))
 
@@ -96,8 +96,8 @@ async def test_the_state_names_the_thread_s_folders(tmp_path: Path) -> None:
             "uploads_path": "/mnt/user-data/uploads",
             "outputs_path": "/mnt/user-data/outputs",
         }
-        assert str(tmp_path) not in str(await thread.state())  # clients can read the state
-        assert not thread.folders.root.exists()  # made when something is put there
+        assert str(tmp_path) not in str(await thread.state())  # clients can read it
+        assert not thread.folders.root.exists()  # created with its first file
 
 
 async def test_the_thread_id_may_come_by_context_alone(tmp_path: Path) -> None:
@@ -448,7 +448,7 @@ async def test_a_question_ends_the_turn(tmp_path: Path, turn: ModelReply) -> Non
 async def test_a_second_question_is_asked_although_its_call_has_the_id_of_the_first(
     tmp_path: Path,
 ) -> None:
-    """Some servers count tool calls anew in each answer: ids are unique in one message only."""
+    """Some servers restart their ids in each answer, so ids are unique only within one message."""
     ask = calls(("ask_clarification", QUESTION))
     model = ScriptedChatModel.playing(ask, ask, "Then a.")
     async with open_plain_agent(tmp_path, model) as thread:
@@ -482,7 +482,7 @@ async def test_a_second_question_is_asked_although_its_call_has_the_id_of_the_fi
 def test_options_are_taken_in_every_form(options: object, shown: str | None) -> None:
     text = question_text({"question": "Q?", "options": options})
     if isinstance(options, str) and len(options) > 1000:
-        assert text.startswith("❓ Q?")  # nested beyond reason: shown as it is
+        assert text.startswith("❓ Q?")  # nested too deeply, so shown as it is
     else:
         assert text == ("❓ Q?" if shown is None else f"❓ Q?\n\n{shown}")
 

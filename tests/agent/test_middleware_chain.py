@@ -17,7 +17,7 @@ REQUEST = cast("ModelRequest[Any]", object())
 
 
 class Updating(AgentMiddleware[Any, Any]):
-    """Calls the model a number of times; returns a command with the last response."""
+    """Calls the model a number of times, and returns the last response with a command."""
 
     def __init__(self, command: Command[Any] | None, *, calls: int = 1) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ async def test_the_updates_of_all_middleware_become_one_command() -> None:
     )
     result = await chain.awrap_model_call(REQUEST, answer)
     assert result.model_response.result[0].text == "hi"
-    assert result.command == update(a=1, b=2)  # the outermost one last
+    assert result.command == update(a=1, b=2)  # the outermost one is applied last
 
 
 async def test_an_update_of_a_repeated_call_is_that_of_the_last_one() -> None:

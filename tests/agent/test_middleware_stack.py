@@ -1,4 +1,4 @@
-"""The middleware stack of the service: with everything enabled it adds no node, step or checkpoint."""
+"""The middleware stack of the service adds no node, step or checkpoint, even with everything enabled."""
 
 import importlib
 import inspect
@@ -35,7 +35,7 @@ NODES = ("before_agent", "before_model", "after_model", "after_agent")
 
 
 def _all_middleware() -> list[type[Any]]:
-    """Return the middleware classes of `agent.middleware`, chains aside."""
+    """Return the middleware classes of `agent.middleware` except chains."""
     modules = [
         importlib.import_module(f"agent.middleware.{found.name}")
         for found in pkgutil.iter_modules(agent.middleware.__path__)

@@ -48,7 +48,7 @@ async def agents_with(home: Path, *models: Mapping[str, object]) -> AsyncIterato
 async def turn(
     agents: AgentFactory, said: str | list[Any], **context: object
 ) -> tuple[str, list[Any]]:
-    """Run one turn; return the words that were streamed, and the messages of the thread."""
+    """Run one turn. Return the streamed text and the thread's messages."""
     given = {"thread_id": THREAD, **context}
     config: RunnableConfig = {"configurable": given, "recursion_limit": 100}
     graph = await agents.graph_for(config)
@@ -64,7 +64,7 @@ async def turn(
 
 
 class SeesTools(AgentMiddleware[Any, Any]):
-    """A program's own middleware: keeps what it is offered, and offers the model only `ls`."""
+    """Middleware of an embedding program. It records the tools it sees, and offers only `ls` to the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ async def test_anthropics_package_with_thinking_and_a_tool(tmp_path: Path) -> No
     first, second = (request.body for request in server.requests)
     assert first["thinking"] == THINKING
     assert isinstance(first["system"], str | list)
-    # The thinking comes back signed, or the provider refuses the tool's result.
+    # The thinking is sent back with its signature. Otherwise the provider refuses the tool result.
     sent = second["messages"][1]["content"]
     assert [block["type"] for block in sent] == ["thinking", "text", "tool_use"]
     assert (sent[0]["thinking"], sent[0]["signature"]) == ("I must look.", "sig-1")

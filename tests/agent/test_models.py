@@ -127,7 +127,7 @@ def test_an_openai_compatible_model() -> None:
     assert isinstance(model, ChatOpenAI)
     assert (model.model_name, model.temperature) == ("gpt-4o", 0.5)
     assert model.stream_usage is True
-    assert model.stream_chunk_timeout is None  # loses cancellations
+    assert model.stream_chunk_timeout is None  # it would lose cancellations
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_class_that_raises_anything_is_unusable() -> None:
 
 
 class BrokenModel(DemoChatModel):
-    """A provider's class with errors of its own."""
+    """A provider class that raises its own errors."""
 
     def __init__(self, **_: object) -> None:
         raise OSError("no key at all\nsecond line")

@@ -55,7 +55,7 @@ DIGITS = "1" * 5000
 
 
 def encoded(value: object) -> str:
-    """Return a value as JSON, as careless servers write it."""
+    """Return a value as JSON, like a careless server."""
     return json.dumps(value).replace('"DIGITS"', DIGITS)
 
 
@@ -136,9 +136,9 @@ async def find_problems(
     *,
     is_streamed: bool,
 ) -> dict[str, str]:
-    """Run a turn with each row's replies, and another one after a restart. Return what went wrong, by row.
+    """Run a turn with each row's replies, and another one after a restart. Return the problems by row.
 
-    Each row has a thread of its own. `check` looks at the messages of its first turn.
+    Each row has its own thread. `check` gets the messages of its first turn.
     """
     problems: dict[str, str] = {}
     threads = {row: f"row{number}" for number, row in enumerate(replies)}

@@ -93,7 +93,7 @@ async def test_deltas_that_arrive_together_are_one_chunk(client: ModelHttpClient
         chunks = [chunk.text async for chunk in model_of(url, client).astream("hi")]
     assert "".join(chunks) == f"{WORDS} "
     assert len(chunks) < 50
-    # Others wait while a chunk is parsed, so not all that has arrived is one chunk.
+    # Other tasks wait while a chunk is parsed, so arrived data is split into several chunks.
     assert max(len(chunk.split()) for chunk in chunks) <= READ_BYTES // len(event) + 1
 
 

@@ -27,7 +27,7 @@ from tests.fakes.scripted import ScriptedChatModel
 
 HERE = __name__
 LONG = "".join(f"line {n}\n" for n in range(3000))
-"""27,000 characters."""
+"""This is 27,000 characters long."""
 
 
 @tool
@@ -82,7 +82,7 @@ async def test_a_long_result_is_in_a_file_that_can_be_read_but_is_not_listed(
 
 
 async def test_the_oldest_files_are_deleted(tmp_path: Path) -> None:
-    """A tenth of the disk quota: 104,857 bytes, which is three results."""
+    """Saved results may use a tenth of the disk quota: 104,857 bytes, which is three results."""
     model = ScriptedChatModel.playing(*[calling("long_words")] * 4, "Much was said.")
     config = {**with_tools("long_words"), "sandbox": {"use": "local", "disk_quota_mb": 1}}
     async with open_agent(tmp_path, model, config) as harness:
@@ -166,7 +166,7 @@ async def test_without_a_file_the_result_is_cut(tmp_path: Path) -> None:
 
 
 async def test_a_result_of_fifty_megabytes_is_not_copied(tmp_path: Path) -> None:
-    """Each copy blocks everybody for 15 ms; what is kept of it is copied."""
+    """Each copy blocks the event loop for 15 ms. Only the part that is kept is copied."""
     large = "a line\n" * 7_000_000
 
     @tool

@@ -1,4 +1,4 @@
-"""A request that is too long is made shorter and repeated, whatever the server says."""
+"""A request that is too long is shortened and repeated, however the server words the error."""
 
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ TEXTS = (
 
 
 class BadRequestError(Exception):
-    """The name of the error in the packages of OpenAI and Anthropic."""
+    """Has the name of the error in the packages of OpenAI and Anthropic."""
 
     status_code = 400
 
 
 class APIError(BadRequestError):
-    """Their base class."""
+    """Has the name of their base class."""
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -109,5 +109,5 @@ async def test_the_request_is_repeated_by_itself(tmp_path: Path, use: str) -> No
             graph: Any = await agents.graph_for(run)
             state = await graph.ainvoke({"messages": [HumanMessage("hi")]}, run)
         assert state["messages"][-1].text == "Done."
-        # Not by a fallback model: it may be smaller, and the conversation is shortened anyway.
+        # No fallback model is tried: its window may be smaller, and the conversation is shortened anyway.
         assert [request.body["model"] for request in server.requests] == ["fake", "fake"]

@@ -1,4 +1,4 @@
-"""The system prompt: native in each language, short, equal from turn to turn, and true for the agent that gets it."""
+"""The system prompt: written in each language, short, the same in each turn, and true for the agent that gets it."""
 
 import re
 from dataclasses import asdict
@@ -20,10 +20,10 @@ from tests.fakes.model import FakeModelServer, ModelRequest
 from tests.fakes.scripted import ScriptedChatModel
 
 MAX_PROMPT_TOKENS = 1_200
-"""Of a chat without skills and memory."""
+"""Maximum tokens of the prompt of a chat without skills and memory."""
 
 MAX_REQUEST_TOKENS = 3_500
-"""Of the first request of a plain chat."""
+"""Maximum tokens of the first request of a plain chat."""
 
 SLACK = {**TITLED, "platform": "slack"}
 
@@ -33,7 +33,7 @@ def placeholders(text: str) -> set[str | None]:
 
 
 def flat(texts: PromptTexts) -> dict[str, str]:
-    """Return the texts by name; those of a mapping as `field.key`."""
+    """Return the texts by name. Those of a mapping are named `field.key`."""
     found: dict[str, str] = {}
     for name, value in asdict(texts).items():
         pairs = value.items() if isinstance(value, dict) else [("", value)]
@@ -90,7 +90,7 @@ async def test_the_prompt_is_in_the_language_of_the_conversation(tmp_path: Path)
     first, second, other = (prompt[0].text for prompt in model.prompts)
     assert first.startswith("你是 Parley")
     assert "这是 Slack 上的群聊“Release team”，话题是“Offers”。" in first
-    # Providers cache it: it does not change with who writes.
+    # Providers cache it, so it must be the same for every speaker.
     assert second == first
     assert other.startswith("You are Parley")
     assert "<speaker> line" in other

@@ -1,4 +1,4 @@
-"""Providers cache requests by prefix: what hits their caches, and the marks that Anthropic and OpenAI read."""
+"""Providers cache requests by prefix: the share of cache hits, and the marks that Anthropic and OpenAI read."""
 
 import json
 from pathlib import Path
@@ -21,12 +21,13 @@ from tests.fakes.model_switches import ModelSwitches
 
 TURNS = 24
 MIN_HIT_RATE = 0.94
-"""Of so few turns, because the first request hits nothing. `make bench BENCH=agent` has 50 turns and 97 %."""
+"""Minimum share of cache hits. It is low because the first of few requests hits nothing: `make bench BENCH=agent` has
+50 turns and 97%."""
 
 
 @pytest.mark.parametrize("entry", [openai_entry, anthropic_entry])
 async def test_a_conversation_is_cached(tmp_path: Path, entry: ModelEntry) -> None:
-    """With memory that learns from every third turn, files, tools and delegation."""
+    """The conversation has files, tools, delegation, and memory extraction in every third turn."""
     server = await converse(tmp_path, entry, TURNS)
     assert server.refusals == []
     assert server.prefix_hit_rate >= MIN_HIT_RATE
@@ -36,7 +37,7 @@ async def test_a_conversation_is_cached(tmp_path: Path, entry: ModelEntry) -> No
 
 
 def marked_texts(body: dict[str, Any]) -> list[str]:
-    """Return the ends of the marked blocks, in order."""
+    """Return the last characters of the marked blocks, in order."""
     contents = [body["system"], *(message["content"] for message in body["messages"])]
     blocks = [block for content in contents if isinstance(content, list) for block in content]
     marked = [block for block in [*body.get("tools", []), *blocks] if "cache_control" in block]
@@ -64,12 +65,12 @@ async def test_anthropic_is_told_where_the_stable_prompt_and_the_conversation_en
     assert marked_texts(first)[1] == "look around"
     assert second["messages"][-1]["content"][-1]["cache_control"] == CACHE_CONTROL
     assert marked_texts(third)[1] == "and now?"
-    # The mark before twelve calls and results is out of sight, but the one of the system prompt is not.
+    # The mark before twelve calls and results is too far back, but the system prompt's mark still works.
     assert all(request.cached_tokens > 1_000 for request in server.requests[1:])
 
 
 async def test_a_conversation_with_images_is_cached_by_anthropic(tmp_path: Path) -> None:
-    """An image is never marked: the last text is."""
+    """The mark goes to the last text, never to an image."""
     look = ToolCall("view_image", {"image_path": "/mnt/user-data/uploads/a.png"})
     async with FakeModelServer(ModelSwitches(strict=True, caches_prefixes=True)) as server:
         server.reply(ModelReply(calls=(look,)), "A cat.", "Still a cat.", "Yes.")
@@ -82,7 +83,7 @@ async def test_a_conversation_with_images_is_cached_by_anthropic(tmp_path: Path)
     assert [len(marked_texts(body)) for body in bodies] == [2] * 4
     shown = [json.dumps(body).count('"media_type": "image/png"') for body in bodies]
     assert shown == [0, 1, 1, 1]
-    # The image's data is a small part of the text, but a large one of the tokens.
+    # The image is a small part of the request's text but a large part of its tokens.
     hits = [request.cached_tokens / request.tokens for request in server.requests[2:]]
     assert min(hits) > 0.9
 
@@ -110,7 +111,7 @@ async def test_a_fallback_to_anthropic_is_marked_and_one_to_another_server_is_no
 async def test_openai_gets_a_key_for_each_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, responses: bool
 ) -> None:
-    """The server stands behind a proxy, so that the package finds it at OpenAI's address."""
+    """The fake server acts as an HTTP proxy, so the package reaches it at OpenAI's address."""
     async with FakeModelServer() as server:
         monkeypatch.setenv("http_proxy", server.anthropic_url)
         server.reply(LOOK, "Nothing.", "Hello.")

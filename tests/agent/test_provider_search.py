@@ -1,4 +1,4 @@
-"""The providers' own web search and citations, with their real packages against servers that answer in their forms."""
+"""The providers' own web search and citations: their real packages against servers that respond in their formats."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -64,7 +64,7 @@ async def test_the_provider_searches_and_the_answer_lists_its_sources(
         assert (await harness.say("When?", model_name=provider))[-1].text == "Yesterday."
     first, second = (request.body for request in server.requests)
     assert offered_search(first) == [OFFERED[provider]]
-    if provider == "anthropic":  # the results go back sealed, as Anthropic requires
+    if provider == "anthropic":  # encrypted results go back unchanged, as Anthropic requires
         use, result, text, _ = second["messages"][1]["content"]
         assert (use["type"], use["name"]) == ("server_tool_use", "web_search")
         assert use["input"] == {"query": "news"}

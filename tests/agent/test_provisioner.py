@@ -1,4 +1,4 @@
-"""Commands in sandboxes of a provisioner, against servers of its API and of its sandboxes' API that run commands."""
+"""Commands in a provisioner's sandboxes, against fake servers of its API and of the sandbox API, which run commands."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -93,7 +93,7 @@ async def test_the_agents_commands_and_file_tools_see_the_same_files(
         calling(6, "present_files", filepaths=[f"{OUTPUTS}/report.txt"]),
         ModelReply(text="Done."),
     )
-    # As a DeerFlow configuration spells it.
+    # Written as in a DeerFlow configuration.
     config = {
         "use": "deerflow.community.aio_sandbox:AioSandboxProvider",
         "provisioner_url": provisioner.url,
@@ -342,7 +342,7 @@ async def test_file_tools_see_what_a_running_command_has_written(
             assert (await (await provider.acquire("t1")).read_file("one.txt")).text == "one\n"
             there = provisioner.sandbox.path(WORKSPACE)
             (there / "two.txt").write_text("two\n")
-            # A command that sends files does not take for known what another has written.
+            # A command that sends files must not mark another command's files as already fetched.
             (folders(provisioner).workspace / "sent.txt").write_text("sent\n")
             await sandbox.execute("cat sent.txt", timeout_s=60)
             assert (folders(provisioner).workspace / "two.txt").read_text() == "two\n"
@@ -418,7 +418,7 @@ async def test_changes_go_both_ways_and_nothing_is_sent_twice(provisioner: FakeP
 
 
 async def test_a_new_sandbox_gets_the_files_and_only_those(provisioner: FakeProvisioner) -> None:
-    """The first process died before it could fetch what its last command wrote."""
+    """The first process died before it could fetch the files of its last command."""
     async with sandboxes(provisioner) as died:
         await run(died, "echo a > a.txt")
         provisioner.sandbox.path(f"{WORKSPACE}/b.txt").write_text("never fetched")
@@ -436,7 +436,7 @@ async def test_links_and_files_elsewhere_never_come_back(provisioner: FakeProvis
             f"ln -s {secret} link; mkfifo pipe; mkdir real; echo new > real/a.txt; ln -s real linked; echo b > b.txt",
         )
         assert sorted(path.name for path in here.workspace.iterdir()) == ["b.txt", "real"]
-        # A link on this machine is not followed when a command wrote to a path of the same name.
+        # When a command writes to a path that is a link on this machine, the link is not followed.
         (here.workspace / "out").symlink_to(provisioner.folder.parent)
         await run(provider, "mkdir -p out; echo evil > out/secret.txt")
         assert secret.read_text() == "secret"
@@ -445,7 +445,7 @@ async def test_links_and_files_elsewhere_never_come_back(provisioner: FakeProvis
 async def test_an_archive_with_other_members_writes_only_what_was_asked_for(
     provisioner: FakeProvisioner,
 ) -> None:
-    """Commands can replace the sandbox's own programs, so that it sends whatever they like."""
+    """Commands can replace the sandbox's programs and so control what it sends."""
     async with sandboxes(provisioner) as provider:
         here = folders(provisioner)
         await run(provider, "true")

@@ -1,4 +1,4 @@
-"""Files with what requests leave out: their quota, the bucket, and what happens if they cannot be written."""
+"""Files with text that requests leave out: their quota, the bucket, and failed writes."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ PATHS = [f"{RESULTS}/bash-{number:012x}.txt" for number in range(3)]
 
 
 class Bucket(SharedFolder):
-    """Records what is stored."""
+    """Records the stored objects."""
 
     is_remote = True
 
@@ -89,7 +89,7 @@ def test_a_left_out_result_names_its_file() -> None:
     assert len(shown) < 500
     assert text_path(whole.thread[2]) in shown
     assert "could not be saved" in left_out.with_unsaved({"r"}).messages[2].text
-    assert left_out.without_results(2, SKILLS) is left_out  # the border only moves on
+    assert left_out.without_results(2, SKILLS) is left_out  # the border only moves forward
     assert VisibleHistory(whole.thread[:1], None, left_out.left_out).messages == whole.thread[:1]
 
 

@@ -1,4 +1,4 @@
-"""A server gets its own fields back, and no other server does: across checkpoints, summaries and changed calls."""
+"""A server gets its own fields back, and no other server gets them: across checkpoints, summaries and changed calls."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -88,7 +88,7 @@ async def test_signatures_and_unknown_fields_come_back_in_their_place(
         entry = openai_at(server, use=use, disable_streaming=not is_streamed)
         async with agents_at(tmp_path, entry) as agents:
             await turn(agents, "look")
-        async with agents_at(tmp_path, entry) as agents:  # another process reads them from disk
+        async with agents_at(tmp_path, entry) as agents:  # a new process reads them from disk
             await turn(agents, "and now?")
     for request in server.requests[1:]:
         first, *others = answers_of(request.messages)

@@ -1,4 +1,4 @@
-"""Whole turns with servers that imitate OpenAI's: people do not notice their quirks."""
+"""Whole turns with servers that imitate OpenAI's. People do not notice the servers' quirks."""
 
 import json
 from collections.abc import Callable
@@ -117,7 +117,7 @@ def files_in(folder: Path) -> str:
 
 
 def words_for(request: ModelRequest) -> str:
-    """Return what a model says to the agent's own questions."""
+    """Return the model's answer to one of the agent's own prompts."""
     said = request.last_user_text
     if said.startswith("Write a title"):
         return "A title"
@@ -131,7 +131,7 @@ def words_for(request: ModelRequest) -> str:
 async def test_thinking_is_in_nothing_that_is_made_of_answers(
     tmp_path: Path, form: str, *, is_streamed: bool
 ) -> None:
-    """Not in titles, summaries, memory and suggestions, and not in a subagent's reports."""
+    """It is not in titles, summaries, memory, suggestions or subagents' reports."""
     brief = {"description": "d", "prompt": "mark1", "subagent_type": "general-purpose"}
     calling = {"index": 0, "id": "c", "function": {"name": "task", "arguments": brief}}
 
@@ -337,7 +337,7 @@ async def test_errors_with_status_200_are_reported_at_once(
         server.answer = lambda _: bytes_of({"error": error}, finish=None)
         _, message = await answer_to(tmp_path, server)
     assert message.text == told
-    # A conversation that is too long is summarized, and asked again.
+    # A conversation that is too long is summarized, and the request is repeated.
     assert len(server.requests) == 1 or told == ENGLISH.model_context
 
 
@@ -367,7 +367,7 @@ async def test_only_the_newest_of_too_many_pictures_are_sent(tmp_path: Path, mos
             assert (await turn(agents, said))[0] == f"I see {most}."
             assert len(server.requests) == 2
             assert (await turn(agents, "and now?"))[0] == f"I see {most}."
-            assert len(server.requests) == 3  # it is known now
+            assert len(server.requests) == 3  # the limit is known now
     expected = [f"{PICTURE}{n}" for n in range(4)][4 - most :]
     assert [pictures_in(request) for request in server.requests[1:]] == [expected] * 2
 

@@ -79,7 +79,7 @@ async def test_a_deletion_beside_a_change_of_another_node_is_made(
 
         def change(document: MemoryDocument) -> MemoryDocument:
             if document.facts:
-                two.delete(ANN)  # a node changes the document while the other one does
+                two.delete(ANN)  # both nodes change the document at once
             return with_fact(document, fact=MemoryFact(id="f2", content="likes cake"))
 
         after = await run_sync(partial(one.update, ANN, change))

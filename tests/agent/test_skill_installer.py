@@ -36,7 +36,7 @@ Entry = tuple[str | zipfile.ZipInfo, str | bytes]
 
 
 def packed(*entries: Entry, compression: int = zipfile.ZIP_DEFLATED) -> io.BytesIO:
-    """Make an archive; later entries may have the name of earlier ones."""
+    """Return an archive. Entries may share a name."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", compression) as out:
         for name, content in entries:
@@ -48,7 +48,7 @@ def packed(*entries: Entry, compression: int = zipfile.ZIP_DEFLATED) -> io.Bytes
 
 
 def special(name: str, mode: int) -> zipfile.ZipInfo:
-    """Return an entry with Unix modes."""
+    """Return an entry with a Unix mode."""
     info = zipfile.ZipInfo(name)
     info.create_system = 3
     info.external_attr = mode << 16
@@ -56,7 +56,7 @@ def special(name: str, mode: int) -> zipfile.ZipInfo:
 
 
 def patched(archive_: io.BytesIO, old: bytes, new: bytes, count: int = -1) -> io.BytesIO:
-    """Return the archive with bytes changed behind the library's back."""
+    """Return the archive with some raw bytes replaced."""
     raw = archive_.getvalue()
     assert old in raw
     return io.BytesIO(raw.replace(old, new, count))
@@ -70,7 +70,7 @@ def encrypted() -> io.BytesIO:
 
 
 def lying(declared: int) -> io.BytesIO:
-    """An archive whose headers say that a file unpacks to so many bytes."""
+    """Return an archive whose headers claim this unpacked size for a file."""
     made = packed(("SKILL.md", MD), ("big.txt", b"x" * 5000))
     sizes = struct.pack("<L", 5000)
     return patched(made, sizes, struct.pack("<L", declared))
@@ -91,7 +91,7 @@ def many() -> io.BytesIO:
 
 
 def hidden_count() -> io.BytesIO:
-    """As many entries, but the end record says 1."""
+    """Return an archive with this many entries whose end record says 1."""
     raw = bytearray(many().getvalue())
     at = raw.rindex(b"PK\x05\x06")
     raw[at + 8 : at + 12] = struct.pack("<HH", 1, 1)
@@ -340,7 +340,7 @@ async def test_long_files_are_scanned_in_parts(tmp_path: Path) -> None:
     shown = "".join(prompt[1].text for prompt in model.prompts)
     assert all(f"line {number}\n" in shown for number in (0, 5_999, 11_999))
     fences = {prompt[1].text.splitlines()[0].split()[0] for prompt in model.prompts}
-    assert len(fences) == len(model.prompts)  # a new one for each: the skill cannot know it
+    assert len(fences) == len(model.prompts)  # each has a new one, which the skill cannot know
     assert all(prompt[1].text.endswith(" end") for prompt in model.prompts)
 
 

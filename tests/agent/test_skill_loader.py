@@ -54,7 +54,7 @@ def test_all_frontmatter_keys() -> None:
 
 
 def test_the_standards_example_is_read() -> None:
-    """The example of the specification on agentskills.io."""
+    """This is the example from the specification on agentskills.io."""
     lines = (
         *("license: Apache-2.0", "metadata:", "  author: example-org", '  version: "1.0"'),
         "allowed-tools: Bash(git:*) Bash(jq:*) Read",

@@ -39,7 +39,7 @@ def custom(home: Path) -> Path:
 
 
 def prompt_of(model: ScriptedChatModel) -> str:
-    """Return the agent's newest system prompt; models are asked for other things too, like memory."""
+    """Return the agent's newest system prompt. Models are also called for other tasks, such as memory."""
     systems = (prompt[0].text for prompt in reversed(model.prompts) if prompt[0].type == "system")
     return next(text for text in systems if text.startswith("You are Parley"))
 
@@ -124,7 +124,7 @@ def writing(path: str) -> ToolCall:
 
 
 async def tool_results(home: Path, *turns: ModelReply | str) -> list[str]:
-    """Return what the tools answered to scripted calls, in one run per text."""
+    """Return the results of scripted tool calls. Each text ends a run."""
     model = ScriptedChatModel.playing(*turns)
     messages: list[AnyMessage] = []
     async with open_agent(home, model, {"skills": {"path": str(home / "none")}}) as agent:
@@ -190,7 +190,7 @@ async def test_a_skill_is_in_use_until_the_next_message(tmp_path: Path) -> None:
     read = call("read_file", {"path": LOCATION})
     results = await tool_results(
         tmp_path,
-        ModelReply(calls=(read, writing("a"))),  # both were called before the skill was read
+        ModelReply(calls=(read, writing("a"))),  # both calls were made before the skill was read
         ModelReply(calls=(writing("b"),)),
         "Done.",
         ModelReply(calls=(writing("c"),)),
@@ -210,7 +210,7 @@ async def test_allowed_tools_restrict_nothing(tmp_path: Path) -> None:
 
 @needs_bubblewrap
 async def test_the_folders_of_the_standard_are_there_for_the_agent(tmp_path: Path) -> None:
-    """scripts/, references/ and assets/, with paths relative to the skill's folder."""
+    """These are scripts/, references/ and assets/, with paths relative to the skill's folder."""
     file = put(custom(tmp_path) / "poems", "poems")
     for name, content in (
         ("scripts/verse.sh", 'cat "$(dirname "$0")/../assets/verse.txt"'),

@@ -42,13 +42,13 @@ HOSTILE = (
 
 
 def said(text: Any, user_id: str, name: str, **more: Any) -> HumanMessage:  # noqa: ANN401 - any JSON
-    """A person's message in a group, as it arrives from the bus."""
+    """Return a person's message in a group, as it arrives from the bus."""
     extra = {"sender": {"id": user_id, "name": name}, "chat_type": "group", **more}
     return HumanMessage(text, id=f"{user_id}:{text}", additional_kwargs=extra)
 
 
 def shown(model: ScriptedChatModel, call: int = -1) -> list[str]:
-    """Return what the model was given of people."""
+    """Return the people's messages that the model was given."""
     return [message.text for message in model.prompts[call] if message.type == "human"]
 
 
@@ -141,7 +141,7 @@ def test_a_hostile_title_stays_a_title(text: str, field: str, kind: str) -> None
     section = chat_section({"chat": {"platform": "slack", "type": kind, field: text}}, None)
     assert section.startswith("<chat>\n")
     assert section.endswith("\n</chat>")
-    is_known = field != "platform"  # the last line says how to write there
+    is_known = field != "platform"  # the last line says how to write on the platform
     assert section.count("\n") == (3 if kind == "group" else 2) + is_known
     assert set(re.findall(r"<[^>]*>", section)) <= {"<chat>", "</chat>", "<speaker>"}
     assert len(section) < 970 + MAX_TITLE_CHARS
@@ -221,7 +221,7 @@ async def test_summaries_and_memory_know_who_said_it(tmp_path: Path) -> None:
                 said("I like tea, too", "U2", "Ann Lee"), chat=GROUP, memory_scope=ROOM
             )
             await eventually(lambda: writer.prompts)
-            # Extracted memory is written when the agent closes.
+            # The agent writes extracted memory when it closes.
     summarized = writer.prompts[0][0].text
     assert '&lt;speaker id="U1"&gt;Ann Lee&lt;/speaker&gt;\nI like tea' in summarized
     learned = "\n".join(prompt[-1].text for prompt in learner.prompts)

@@ -18,7 +18,7 @@ NOTE = HumanMessage("in German, please", id="m2", additional_kwargs={"steering":
 
 
 class InjectionQueue:
-    """The messages that wait for a run, returned by the n-th call."""
+    """The messages that wait for a run. The n-th call returns the n-th list."""
 
     def __init__(self, said: AnyMessage, *, at: int) -> None:
         self._said = said

@@ -48,7 +48,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO
 
 @dataclass
 class Conversation:
-    """One thread with a strict server, and what may happen in it."""
+    """One thread with a strict server, and the events that may happen in it."""
 
     graph: AgentGraph
     server: FakeModelServer
@@ -61,7 +61,7 @@ class Conversation:
         self.server.answer = self.answer
 
     async def step(self) -> None:
-        """Do something that people, models or servers do."""
+        """Perform a random event caused by a person, a model or a server."""
         acts: list[Callable[[], Any]] = [
             self.talk,
             self.talk,
@@ -81,7 +81,7 @@ class Conversation:
         await self.random.choice(acts)()
 
     def reply(self, *replies: ModelReply) -> None:
-        """Queue answers of the next run."""
+        """Queue answers for the next run."""
         self.replies.extend(replies)
 
     def answer(self, request: ModelRequest) -> ModelReply:
@@ -99,7 +99,7 @@ class Conversation:
         await self.run(self.words())
 
     async def repeat_calls(self) -> None:
-        """Loops are warned of, then ended."""
+        """Repeat calls until the loop detection warns and then ends the loop."""
         self.reply(*[self.calling(1)] * self.random.randint(3, 6))
         await self.run(self.words())
 
@@ -109,7 +109,7 @@ class Conversation:
         await self.run(self.words())
 
     async def stop(self) -> None:
-        """`/stop` before the first word, during the answer, or after a tool."""
+        """Send `/stop` before the first word, during the answer, or after a tool."""
         if self.random.random() < 0.3:
             self.reply(self.calling(2))
         words = self.random.randint(0, 2)
@@ -117,7 +117,7 @@ class Conversation:
         await self.run(self.words(), stop=True)
 
     async def stop_at_a_tool(self) -> None:
-        """The call is saved, its result is not."""
+        """Stop the run after the call is saved and before its result is."""
         question = ToolCall("ask_clarification", {"question": "Which?"}, id=f"q{self.said}")
         self.reply(ModelReply(text=self.random.choice(["", "Wait. "]), calls=(question,)))
         await self.run(self.words())
@@ -138,7 +138,7 @@ class Conversation:
         await self.run(self.words())
 
     async def delete(self) -> None:
-        """Any message may go: people delete theirs, clients whatever they want."""
+        """Delete any messages: people delete theirs, and clients may delete every kind."""
         messages = await self.messages()
         for message in self.random.sample(messages, min(len(messages), self.random.randint(1, 3))):
             await self.update([RemoveMessage(id=str(message.id))])
@@ -156,7 +156,7 @@ class Conversation:
             await self.update([HumanMessage(self.words(), id=self.random.choice(messages).id)])
 
     async def send_odd(self) -> None:
-        """Messages of API clients."""
+        """Send unusual messages, as API clients may."""
         odd: list[list[AnyMessage]] = [
             [HumanMessage("")],
             [HumanMessage([{"type": "text", "text": " "}])],
@@ -208,7 +208,7 @@ class Conversation:
 
     async def update(self, messages: list[Any]) -> None:
         config: RunnableConfig = {"configurable": {"thread_id": THREAD}}
-        # A result that a stopped run did not save is shown, and cannot be removed.
+        # The repaired result of a stopped run's call is shown but not stored, so removing it fails.
         with suppress(ValueError):
             await self.graph.aupdate_state(config, {"messages": messages}, as_node="model")
 
@@ -244,7 +244,7 @@ async def test_a_strict_server_refuses_no_request_of_a_long_conversation(
     assert len(server.requests) > STEPS
 
 
-# ---- how requests are arranged -----------------------------------------------------------------
+# ---- the form of requests ----------------------------------------------------------------------
 
 U, A = {"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}
 CALLING = {
@@ -299,6 +299,6 @@ def test_all_are_taken_and_none_is_changed_by_what_follows(messages: list[dict[s
     whole = [one for each in messages for one in ([each, RESULT] if each is CALLING else [each])]
     arranged = arrange_messages([SYSTEM, U, *whole, U])
     assert template_problem(arranged) == ""
-    # A cache holds the beginning of the earlier request.
+    # The request starts with the earlier one's messages, so a cache works.
     longer = arrange_messages([SYSTEM, U, *whole, U, A, U])
     assert SYSTEM in messages or longer[: len(arranged)] == arranged

@@ -78,7 +78,7 @@ async def outcome_of(*nodes: Node, heard: list[SubagentMessage] | None = None) -
     return outcome
 
 
-# ---- what a history says in the end ------------------------------------------------------------------
+# ---- the result of a history -------------------------------------------------------------------------
 
 
 def answer(text: str | list[str | dict[str, Any]], total: int = 0, **more: Any) -> AIMessage:  # noqa: ANN401
@@ -188,7 +188,7 @@ async def hang(_: MessagesState) -> Mapping[str, Any]:
 
 
 class StubbornGraph:
-    """A node that does not end when it is cancelled, until it is let go."""
+    """A node that ignores cancellation until the test releases it."""
 
     def __init__(self) -> None:
         self.started, self.let_go = anyio.Event(), anyio.Event()

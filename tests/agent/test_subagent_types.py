@@ -128,7 +128,7 @@ def entry(server: FakeModelServer) -> dict[str, Any]:
 
 
 class TaskArguments(BaseModel):
-    """Arguments; with none at all no runtime is given."""
+    """Has an argument, because LangChain passes no runtime to a tool without any."""
 
     why: str = ""
 

@@ -49,7 +49,7 @@ async def pair(
     subagents: Mapping[str, Any] | None = None,
     **sections: Any,  # noqa: ANN401
 ) -> AsyncIterator[AgentHarness]:
-    """Open an agent whose general-purpose subagents have a model of their own."""
+    """Open an agent whose general-purpose subagents have their own model."""
     with registered(child) as keys:
         config = {
             "models": [{**keys, "name": "helper"}],
@@ -283,7 +283,7 @@ async def test_a_stopped_run_stops_its_subagents(tmp_path: Path) -> None:
 
 
 def served(server: FakeModelServer) -> dict[str, Any]:
-    """Return sections with which general-purpose subagents ask a model server."""
+    """Return sections that let general-purpose subagents call a model server."""
     model = {
         "name": "server",
         "use": "langchain_openai:ChatOpenAI",
@@ -358,7 +358,7 @@ async def test_a_model_that_cannot_be_reached_fails_the_subagent_not_the_run(
     assert messages[-1].text == "It did not work."
 
 
-# ---- bounds, refusals, guards ------------------------------------------------------------------------
+# ---- limits, refusals, guardrails --------------------------------------------------------------------
 
 
 async def test_the_last_turn_is_announced_and_answers_with_the_results_so_far(
@@ -495,7 +495,7 @@ async def test_a_subagent_works_for_its_parents_user(tmp_path: Path) -> None:
         question = {"messages": [HumanMessage("go")]}
         with pytest.raises((ThreadIdMissing, ValueError)):
             await graph.ainvoke(question)
-        # The thread is named by the context alone, as LangGraph Server does it.
+        # Only the context names the thread, as with LangGraph Server.
         graph.checkpointer = None
         await graph.ainvoke(question, context={"thread_id": "other"})
         assert (harness.folders("other").outputs / "mine.txt").exists()

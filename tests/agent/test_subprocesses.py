@@ -34,7 +34,7 @@ def test_a_canceled_caller_waits_for_the_end_of_the_process(
     for rounds in range(14):
         anyio.run(cancel_start, rounds)
     for thread in threading.enumerate():
-        if thread.name.startswith("waitpid"):  # asyncio's: each waits for a process
+        if thread.name.startswith("waitpid"):  # asyncio's threads that wait for processes
             thread.join(30)
-    # "Loop ... that handles pid ... is closed": a process ended after those who should have waited for it.
+    # asyncio logs "Loop ... that handles pid ... is closed" if a process outlives the loop that should wait for it.
     assert caplog.messages == []

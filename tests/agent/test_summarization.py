@@ -1,4 +1,4 @@
-"""Long threads are summarized for the model, stay complete in the thread, and always keep the user's message."""
+"""Long threads are summarized for the model but stay complete in storage. Requests always keep the user's message."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -55,18 +55,18 @@ BY_MESSAGES: dict[str, Any] = {"trigger": {"type": "messages", "value": 6}, "kee
 
 
 def sections(**more: object) -> dict[str, Any]:
-    """Summaries by a separate model, `writer`. Nothing else calls models outside the conversation."""
+    """Return sections in which a separate model, `writer`, writes the summaries, and nothing else calls models."""
     summaries = {"enabled": True, "model_name": "writer", **BY_MESSAGES, **more}
     return {"summarization": summaries, "memory": {"enabled": False}}
 
 
 def seen(prompt: Sequence[Any]) -> list[str]:
-    """Return what a request showed behind the system message."""
+    """Return the texts of a request after the system message."""
     return [message.text for message in prompt if message.type != "system"]
 
 
 def summarized(prompt: Sequence[Any]) -> str:
-    """Return the summary that a request began with; "" = none."""
+    """Return the summary at the beginning of a request; "" = none."""
     shown = seen(prompt)[0]
     return (
         shown.removeprefix(f"{INTRODUCTION}\n\n").split("\n\n")[0] if INTRODUCTION in shown else ""
@@ -94,13 +94,13 @@ def summary_of(text: str, kept_from: str, *kept_calls: str) -> HistorySummary:
 
 
 async def talk(harness: AgentHarness, *said: str) -> None:
-    """Say these texts, each after the summary that the one before started."""
+    """Send these texts. Before each, wait for the summary that the previous one started."""
     for text in said:
         await harness.say(text)
         await eventually(partial(all_written, harness.services.summarizer))
 
 
-# ---- whole agents ------------------------------------------------------------------------------
+# ---- the whole agent ---------------------------------------------------------------------------
 
 
 async def test_the_beginning_is_summed_up_for_the_model_and_stays_in_the_thread(
@@ -332,7 +332,7 @@ async def summarizing(
 ) -> AsyncIterator[Callable[[dict[str, Any], str], Awaitable[dict[str, Any]]]]:
     """Yield a function that runs a turn in a state and returns the new one.
 
-    `waits`: whether it also waits for the summary that the turn started.
+    `waits`: whether the function also waits for the summary that the turn started.
     """
 
     async def source(_: str | None) -> BaseChatModel:
@@ -506,7 +506,7 @@ async def test_the_whole_agent_repeats_a_request_that_is_too_long(tmp_path: Path
     async with open_agent(tmp_path, model) as harness:
         messages = await harness.say("hello")
     assert [message.text for message in messages] == ["hello", "Answer."]
-    assert seen(model.prompts[-1])[-1] == "hello"  # of a few words none are left out
+    assert seen(model.prompts[-1])[-1] == "hello"  # nothing is left out of a few words
 
 
 async def test_without_summaries_an_overflow_ends_the_turn_with_the_reason(tmp_path: Path) -> None:
@@ -542,7 +542,7 @@ async def test_a_prompt_that_no_compaction_can_fit_ends_the_turn_with_the_reason
     assert state["messages"][-1].additional_kwargs["error_reason"] == "context"
 
 
-# ---- pure --------------------------------------------------------------------------------------
+# ---- pure functions ----------------------------------------------------------------------------
 
 
 def read(call_id: str, path: str, size: int = 40, name: str = "read_file") -> list[AnyMessage]:
@@ -617,7 +617,7 @@ def test_the_writer_must_be_a_model_that_there_is() -> None:
 
 
 def _paired(messages: Sequence[Any]) -> bool:
-    """Return whether each call is answered right behind it, and nothing else is."""
+    """Return whether each call is directly followed by its result, and every result follows its call."""
     open_calls: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):

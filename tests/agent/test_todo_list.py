@@ -164,7 +164,7 @@ async def test_a_list_that_was_summed_up_is_shown_again(tmp_path: Path) -> None:
             await plan(harness)
 
             async def prompts_with_a_summary() -> list[Any]:
-                await plan(harness, "and?")  # the summary is written beside the turns
+                await plan(harness, "and?")  # the summary is written concurrently
                 return [prompt for prompt in model.prompts if prompt[1].name == "summary"]
 
             shown = (await eventually(prompts_with_a_summary))[0]

@@ -26,7 +26,7 @@ CALL: Any = {"name": "write_file", "args": {"content": "字" * 100}, "id": "c1"}
     ],
 )
 def test_estimates_are_within_what_tokenizers_count(text: str, least: float, most: float) -> None:
-    """Tokens per character, as published for the vocabularies in use."""
+    """The limits are tokens per character, as published for the vocabularies in use."""
     assert least * len(text) <= estimate_tokens(text) <= most * len(text)
 
 

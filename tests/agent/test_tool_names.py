@@ -1,4 +1,4 @@
-"""All lists of tool names match in the same way and are checked for unknown names. Built-in names are reserved."""
+"""All lists of tool names match in the same way and report unknown names. Built-in names are reserved."""
 
 import json
 import sys
@@ -59,7 +59,7 @@ server.run()
 
 
 @tool
-def Bash() -> str:  # noqa: N802 - what a program may call its tool
+def Bash() -> str:  # noqa: N802 - a name that a program may give its tool
     """Run something of one's own."""
     return "mine"
 
@@ -71,7 +71,7 @@ def arch_push() -> str:
 
 
 def servers(folder: Path, *names: str) -> Path:
-    """Write an extensions file with servers of these names; `gone` cannot be started."""
+    """Write an extensions file with servers of these names. The server `gone` cannot be started."""
     program = folder / "server.py"
     program.write_text(SERVER)
     given = {name: {"command": sys.executable, "args": [str(program)]} for name in names}
@@ -83,7 +83,7 @@ def servers(folder: Path, *names: str) -> Path:
 
 
 async def tried(harness: AgentHarness) -> set[str]:
-    """Return the names of all tools of servers, once each server was tried."""
+    """Return the names of all servers' tools, after each server was tried."""
     found = await eventually(
         harness.services.mcp.statuses,
         lambda statuses: all(one.state != "connecting" for one in statuses),
@@ -96,11 +96,11 @@ def calling(name: str, **args: object) -> ModelReply:
     return ModelReply(calls=(ToolCall(name=name, args=args, id=f"c-{name}"),))
 
 
-# ---- tools of ours -----------------------------------------------------------------------------
+# ---- built-in tools ----------------------------------------------------------------------------
 
 
 async def test_the_names_of_ours_are_known(tmp_path: Path) -> None:
-    """The list is complete: it is what protects the names."""
+    """The list must be complete, because it protects the names."""
     config = {"acp_agents": {"x": {"command": "sh", "description": "d"}}}
     model = ScriptedChatModel.playing("hi")
     async with open_agent(tmp_path, model, config, entry={"supports_vision": True}) as harness:
@@ -108,7 +108,7 @@ async def test_the_names_of_ours_are_known(tmp_path: Path) -> None:
         await harness.say("hi", is_plan_mode=True, subagent_enabled=True, is_bootstrap=True)
         graph = await harness.factory.graph_for({"configurable": options})
     bound: Any = graph.nodes["tools"].bound
-    # They need a sandbox that runs commands, a database, a running bus, many tools, or MCP servers.
+    # These tools need a sandbox that runs commands, a database, a running bus, many tools, or MCP servers.
     missing = {"bash", "bash_output", "kill_bash", "recall", "schedule", "tool_search"}
     missing |= {LIST_RESOURCES, READ_RESOURCE, GET_PROMPT}
     assert set(bound.tools_by_name) | missing == BUILT_IN_TOOLS
@@ -127,7 +127,7 @@ def test_a_tool_of_a_server_never_has_a_name_of_ours(name: str) -> None:
 async def test_a_tool_of_a_server_gets_no_exemption_by_its_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The servers `write` and `ask` have tools that would be `write_todos` and `ask_Clarification`."""
+    """Without a suffix, tools of the servers would be called `write_todos` and `ask_Clarification`."""
     todos, question = "write_todos_9d9baa", "ask_Clarification_2399d8"
     script = (calling(todos, text="x"), "done", calling(question, text="x"), "done")
     file, model = servers(tmp_path, "write", "ask"), ScriptedChatModel.playing(*script)

@@ -74,10 +74,12 @@ async def test_a_model_is_called_with_the_same_schemas_but_they_are_made_once() 
     first = await called_with(middleware, TOOLS)
     for choice in (None, "auto", "weather", "none"):
         assert bound(first, tool_choice=choice) == bound(TOOLS, tool_choice=choice)
-    assert conversions(lambda: bound(TOOLS)) == 2, "LangChain keeps schemas itself: drop this"
+    assert conversions(lambda: bound(TOOLS)) == 2, (
+        "LangChain caches schemas itself: remove our cache"
+    )
     again = await called_with(middleware, TOOLS)
     assert again[0] is first[0]
-    assert conversions(lambda: bound(again)) == 1  # the one with extras
+    assert conversions(lambda: bound(again)) == 1  # only the tool with extras
 
 
 async def test_other_models_convert_tools_themselves() -> None:

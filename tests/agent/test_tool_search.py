@@ -89,7 +89,7 @@ async def test_any_of_500_tools_is_callable_after_one_search(tmp_path: Path) -> 
     results = [m for m in messages if isinstance(m, ToolMessage) and m.name != NAME]
     assert [result.text for result in results] == [f"updated {n} for c" for n in range(6)]
     assert state["promoted"]["names"] == names
-    # Each request's tools begin with those of the request before.
+    # Each request's tools start with those of the previous request.
     for earlier, later in pairwise(request.tool_names for request in server.requests):
         assert later[: len(earlier)] == earlier
 
@@ -205,7 +205,7 @@ def numbered(number: int) -> BaseTool:
 
 
 async def test_a_custom_agent_finds_only_the_tools_of_its_groups(tmp_path: Path) -> None:
-    """Even after another agent loaded others in the same thread."""
+    """This holds even after another agent loaded other tools in the same thread."""
     count = 2 * (MAX_LISTED + 1)
     tools = [
         {

@@ -30,7 +30,7 @@ LANGSMITH = {"LANGSMITH_TRACING": "true", "LANGSMITH_API_KEY": "ls-secret"}
 
 
 def langfuse(url: str) -> dict[str, str]:
-    """Return the variables; the package keeps one client a public key, so each server gets its own."""
+    """Return the variables. The package keeps one client per public key, so each server gets its own key."""
     return {
         "LANGFUSE_TRACING": "1",
         "LANGFUSE_PUBLIC_KEY": f"pk-lf-{uuid4()}",
@@ -40,7 +40,7 @@ def langfuse(url: str) -> dict[str, str]:
 
 
 class Collector:
-    """Takes what both packages send: LangSmith's multipart or JSON runs, Langfuse's OpenTelemetry spans."""
+    """Receives what both packages send: LangSmith's multipart or JSON runs, and Langfuse's OpenTelemetry spans."""
 
     def __init__(self) -> None:
         self.runs: dict[str, dict[str, Any]] = {}
@@ -121,7 +121,7 @@ def model() -> Iterator[dict[str, str]]:
 
 
 async def talk(home: Path, model: dict[str, str], tracing: TracingConfig, turns: int = 1) -> None:
-    """Run turns as the runtime does; everything is handed over when this returns."""
+    """Run turns as the runtime does. All traces have been handed over when this returns."""
     config = AgentConfig.model_validate({"models": [model], "memory": {"enabled": False}})
     site = AgentSetup(config=config, home=home, tracing=tracing)
     async with open_agent_factory(site, InMemorySaver()) as agents:
@@ -225,7 +225,7 @@ async def test_a_turn_without_tracing_uses_no_extra_thread(tmp_path: Path) -> No
 
 
 class _Counting(ThreadPoolExecutor):
-    """Notes from which packages the work comes for which the loop's own worker threads are asked."""
+    """Records which packages send work to the loop's default worker threads."""
 
     def __init__(self, hops: list[str]) -> None:
         super().__init__()

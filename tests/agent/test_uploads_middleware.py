@@ -36,7 +36,7 @@ def message(text: str | list[Any], *names: str) -> HumanMessage:
 
 
 def put(rooms: ThreadFolders, **files: bytes | str) -> None:
-    """Put files into the uploads folder; `a__txt` is `a.txt`."""
+    """Put files into the uploads folder. `a__txt` becomes `a.txt`."""
     rooms.create()
     for name, content in files.items():
         data = content.encode() if isinstance(content, str) else content
@@ -106,7 +106,7 @@ async def test_the_newest_message_lists_earlier_files(
     again, without_list, plain = people(model, 2)
     assert text_of(again) == text_of(first)
     assert "Files from earlier" not in text_of(without_list)
-    assert plain.content == "third"  # the model knows all files from the messages before
+    assert plain.content == "third"  # earlier messages already list all files
     assert state["uploaded_files"] == []
 
 
@@ -196,7 +196,7 @@ async def test_repeated_requests_are_identical(tmp_path: Path) -> None:
         put(harness.folders(), a__txt="hello")
         await harness.say(message("see", "a.txt"))
         state = await harness.state()
-    assert len(people(model)) == 2  # the framework asked for words
+    assert len(people(model)) == 2  # the framework asked for an answer with text
     assert text_of(people(model)[0]) == text_of(people(model, 0)[0])
     assert [file["filename"] for file in state["uploaded_files"]] == ["a.txt"]
 
@@ -291,7 +291,7 @@ async def test_images_of_earlier_turns_are_only_named(tmp_path: Path) -> None:
     first = [people(model, call)[0] for call in range(turns)]
     assert [isinstance(said.content, list) for said in first] == [True] * (turns - 1) + [False]
     assert f"{UPLOADS}/a.png" in text_of(first[-1])
-    # Until then, requests begin alike.
+    # Before that, each request starts with the previous one.
     prompts = model.prompts[: turns - 1]
     assert all(later[: len(before)] == before for before, later in pairwise(prompts))
 
@@ -314,7 +314,7 @@ async def test_no_more_than_eight_images_are_shown(tmp_path: Path) -> None:
     assert sum(isinstance(b, dict) and b["type"] == "image_url" for b in content) == 8
 
 
-# ---- block by block ----------------------------------------------------------------------------
+# ---- single blocks -----------------------------------------------------------------------------
 
 
 @pytest.fixture

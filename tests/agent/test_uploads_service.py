@@ -23,7 +23,7 @@ from tests.fakes.scripted import ScriptedChatModel
 
 
 class SlowConverter(DocumentConverter):
-    """Converts a document when the test allows it."""
+    """Converts a document once the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ async def test_files_that_cannot_be_deleted_are_reported(tmp_path: Path) -> None
         await uploads.delete("another-thread", "none.txt")
 
 
-# ---- what a crash leaves -----------------------------------------------------------------------
+# ---- after a crash -----------------------------------------------------------------------------
 
 
 async def test_temporary_files_of_a_crash_are_removed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ PUBLIC = "93.184.216.34"
 
 
 class FakeResolver:
-    """A resolver: says for each name what is written here, one answer after the other; the last one stays."""
+    """A resolver with scripted answers: each lookup of a name returns its next answer, and the last one repeats."""
 
     def __init__(self, **answers: str | Sequence[str]) -> None:
         self._answers = {
@@ -102,11 +102,11 @@ REFUSED = [
     "http://metadata.google.internal/computeMetadata/v1/",
     "http://nas.lan/",
     "http://router.home.arpa/",
-    # names that lead there
+    # names that resolve to such addresses
     "http://inward.example/",
     "http://both.example/",
     "http://six.example/",
-    # not what can be fetched
+    # URLs that cannot be fetched
     "ftp://example.org/",
     "file:///etc/passwd",
     "gopher://example.org/",
@@ -172,7 +172,7 @@ async def test_unresolvable_names_raise_unknown_host() -> None:
     guard = UrlGuard(resolve=names())
     with pytest.raises(UnknownHost):
         await guard.check("http://nowhere.example/")
-    await check_remote_fetch(guard, "http://nowhere.example/")  # a service elsewhere may know it
+    await check_remote_fetch(guard, "http://nowhere.example/")  # a remote service may know it
     with pytest.raises(UrlNotAllowed):
         await check_remote_fetch(guard, "http://inward.example/")
 
@@ -216,9 +216,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
     async with web_server("127.0.0.2") as checked, web_server("127.0.0.1", checked.port) as other:
         checked.answer("/", "the checked one", kind="text/plain")
         other.answer("/", "the other one", kind="text/plain")
-        resolve = FakeResolver(
-            good_example=["127.0.0.2", "127.0.0.1"]
-        )  # says something else from then on
+        resolve = FakeResolver(good_example=["127.0.0.2", "127.0.0.1"])  # the second answer differs
         client = fetching(UrlGuard(allow_private_hosts=["127.0.0.2"], resolve=resolve))
         answer = await client.fetch(f"http://good.example:{checked.port}/")
         assert answer.text == "the checked one"
@@ -314,7 +312,7 @@ async def test_hanging_servers_time_out() -> None:
             await client.fetch(f"{server.url}/slow")
 
 
-# --- TLS: the name stays the host's, though the connection goes to an address ----------------------------------
+# --- TLS: the connection goes to an address, and the certificate must match the name ---------------------------
 
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -1,4 +1,4 @@
-"""Usage of model calls: rows equal what the model's server counted, and no call leaves beyond a limit."""
+"""Usage of model calls: the rows match the model server's count, and no call is sent beyond a limit."""
 
 import json
 from collections.abc import AsyncIterator, Mapping

@@ -105,7 +105,7 @@ async def test_images_stay_behind_the_results_of_their_calls(tmp_path: Path) -> 
     ]
     kinds = [b["image_url"]["url"][:15] for b in second[place].content if b["type"] == "image_url"]  # type: ignore[index]
     assert kinds == ["data:image/png;", "data:image/jpeg"]
-    # The same place: what came before stays cached.
+    # The images stay at the same place, so the request before stays cached.
     assert third[: len(second)] == second
     assert fourth[: len(third)] == third
     assert after["viewed_images"] == {}
@@ -190,7 +190,7 @@ async def test_a_model_that_does_not_see_has_no_such_tool(tmp_path: Path) -> Non
     assert "view_image is not a valid tool" in answer.text
 
 
-# ---- what may be looked at ---------------------------------------------------------------------
+# ---- files that may be viewed ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -206,9 +206,7 @@ def test_images_of_all_kinds(rooms: ThreadFolders, name: str) -> None:
     assert image.size == len(CONTENT[name])
     assert image.block == image_block(CONTENT[name], image.mime)
     assert load_image(rooms, f"{WORK}/{name}").block is None
-    assert (
-        load_image(rooms, name).path == f"{WORK}/{name}"
-    )  # relative paths are meant below the workspace
+    assert load_image(rooms, name).path == f"{WORK}/{name}"  # relative to the workspace
 
 
 @pytest.mark.parametrize(
@@ -252,7 +250,7 @@ def test_these_images_are_refused(rooms: ThreadFolders, path: str, told: str) ->
     assert str(rooms.root) not in error.value.user_message
 
 
-# ---- where and what is shown -------------------------------------------------------------------
+# ---- position and content ----------------------------------------------------------------------
 
 
 def asked(*names: str) -> AIMessage:
@@ -315,7 +313,7 @@ def photo(width: int, height: int, kind: str = "JPEG") -> bytes:
     """Return an image of noise, which compresses badly."""
     image = Image.effect_noise((width, height), 90).convert("RGBA" if kind == "PNG" else "RGB")
     data = io.BytesIO()
-    image.save(data, kind, compress_level=1)  # of PNG: noise is not compressed anyway
+    image.save(data, kind, compress_level=1)  # for PNG; noise does not compress anyway
     return data.getvalue()
 
 
@@ -426,7 +424,7 @@ def test_an_image_is_encoded_once_until_its_file_changes(rooms: ThreadFolders) -
 
 
 async def test_the_images_of_a_request_are_limited_together(tmp_path: Path) -> None:
-    """Whatever put them there: uploads, clients, tools."""
+    """It does not matter where the images come from: uploads, clients or tools."""
     model = ScriptedChatModel.playing("one", "two")
     block = image_block(b"p" * 1_400_000, "image/png")
     async with open_agent(tmp_path, model, entry=SEES) as harness:

@@ -1,4 +1,4 @@
-"""Reasoning next to the text: kept with the answer, sent back with it, and never shown as text."""
+"""Reasoning next to the text is kept with the answer, sent back with it, and never shown as text."""
 
 from pathlib import Path
 

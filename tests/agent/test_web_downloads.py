@@ -1,4 +1,4 @@
-"""What web_fetch does with documents, other files and questions, in the whole agent."""
+"""web_fetch with documents, other files and questions, in the whole agent."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tests.fakes.web import PAGE, WebServer, web_server
 async def fetched(
     home: Path, server: WebServer, *arguments: Mapping[str, object], side: str = ""
 ) -> tuple[list[str], ThreadFolders, ScriptedChatModel]:
-    """Have the agent fetch, and return the results, its folders and the model. `side`: answers a question."""
+    """Let the agent call web_fetch. Return the results, its folders and the model. `side`: the answer to a question."""
     calls = [
         ToolCall(name="web_fetch", args=dict(given), id=f"c{number}")
         for number, given in enumerate(arguments)
@@ -136,7 +136,7 @@ async def test_reading_on_needs_no_second_download(tmp_path: Path) -> None:
                 *("logo.png", "plan.pdf", "plan.pdf.md")
             ]
             assert server.paths == ["/plan.pdf", "/plan.pdf", "/logo.png", "/logo.png"]
-            # Without its text, the file is fetched again and saved beside the first.
+            # If its text version is gone, the file is fetched again and saved next to the first copy.
             (workspace / "plan.pdf.md").unlink()
             after = await harness.say("Read on.")
             assert str(after[-2].content).endswith("Words of the plan.")

@@ -48,7 +48,7 @@ async def ask(built: BaseTool, **arguments: object) -> str:
     return answer
 
 
-# --- pages fetched from here -----------------------------------------------------------------------------------
+# --- pages fetched by the service itself -----------------------------------------------------------------------
 
 
 async def test_a_page_becomes_markdown() -> None:
@@ -171,7 +171,7 @@ async def test_search_engines_that_cannot_be_reached_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with web_server() as server:
-        monkeypatch.setenv("DDGS_PROXY", server.url)  # a proxy that connects to nothing
+        monkeypatch.setenv("DDGS_PROXY", server.url)  # a proxy that refuses all connections
         answer = await ask(tool("ddgs_search", timeout=5), query="parley")
     assert answer.startswith("Error: No search engine")
 

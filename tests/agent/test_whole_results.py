@@ -1,4 +1,4 @@
-"""The model can find a needle in the middle of 1 MB of output by reading on, for every tool."""
+"""For every tool, the model can find a needle in the middle of 1 MB of output by reading on."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ async def shown(home: AgentHarness, model: ScriptedChatModel, name: str, **args:
 async def assert_found_by_reading_on(
     home: AgentHarness, model: ScriptedChatModel, first: str
 ) -> None:
-    """Follow the notes of a long result, as a model would: its file, then offset after offset; and search it."""
+    """Follow the notes of a long result, as a model would: read its file offset by offset, then search it."""
     path = re.search(rf"{RESULTS}/[\w-]+\.txt", first)
     assert path, first[-500:]
     assert NEEDLE not in first

@@ -23,12 +23,13 @@ OF_PLATFORMS = {
     "bot was blocked by the user",
     "not enough rights",
 }
-"""Messages of Slack and Telegram themselves."""
+"""Messages that come from Slack and Telegram."""
 
 _HEADER = re.compile(r"^\| [^|]*(?:message|symptom)[^|]* \|")
 _QUOTED = re.compile(r"`([^`]+)`|\"([^\"]+)\"")
 _VARIES = re.compile(r"\.\.\.|;|\(\w+\)|\b\w+(?:\.\w+)+\b|GET /\S+|\w+: true")
-"""In a quoted message: omitted text, codes, and keys of the configuration; what is no message."""
+"""Parts of a quoted message that are not its fixed text: omissions, codes, and configuration keys; also quotes that are
+not messages."""
 
 
 def quoted(page: Path) -> Iterator[str]:
