@@ -29,7 +29,7 @@ FAST = SlackTimeouts(
 
 
 QUICK = replace(FAST, call_s=0.3)
-"""For calls that are meant to time out."""
+"""Timeouts for calls that should time out."""
 
 
 def config(slack: FakeSlack, given: Mapping[str, object] | None = None) -> SlackConfig:

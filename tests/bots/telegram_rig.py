@@ -28,7 +28,7 @@ FAST = TelegramTimeouts(
     retry_max_s=0.05,
     failed_retry_s=0.05,
 )
-"""Short waits. Events end long polls, not time."""
+"""Short waits. Long polls end with an event, not by timing out."""
 
 
 def config_for(
@@ -53,7 +53,7 @@ def adapter_for(
 
 @asynccontextmanager
 async def running(adapter: TelegramAdapter, intake: Intake) -> AsyncIterator[None]:
-    """Run an adapter; cancel it at the end."""
+    """Run an adapter. Cancel it when the block ends."""
     async with anyio.create_task_group() as tasks:
         await tasks.start(partial(_run, adapter, intake))
         yield
@@ -70,7 +70,7 @@ async def _run(
 async def talking(
     telegram: TelegramServer, *, timeouts: TelegramTimeouts = FAST, streaming: bool = False
 ) -> AsyncIterator[tuple[TelegramAdapter, RecordingIntake]]:
-    """Run an adapter with a recording intake, connected."""
+    """Run an adapter with a recording intake. Enter the block when it is connected."""
     adapter, recorder = (
         adapter_for(telegram, timeouts=timeouts, streaming=streaming),
         RecordingIntake(),
@@ -81,6 +81,6 @@ async def talking(
 
 
 async def linked(adapter: TelegramAdapter, link: ConnectionState) -> str:
-    """Wait for a state of the connection; return its detail."""
+    """Wait until the connection has a state. Return its detail."""
     await eventually(lambda: adapter.health().state is link)
     return adapter.health().detail

@@ -220,7 +220,7 @@ async def test_processes_share_the_limits_of_an_account() -> None:
         await limiter.acquire()
     with pytest.raises(DeliveryError):
         await limiter.acquire()
-    nodes = 1  # the other one ended: all is ours
+    nodes = 1  # the other process ended: this one gets the whole limit
     for _ in range(5):
         await limiter.acquire()
     with pytest.raises(DeliveryError):

@@ -306,7 +306,7 @@ async def test_a_secret_that_is_refused_while_it_runs_is_reported_until_it_is_ta
             if refused == "everywhere":
                 feishu.refuse_connects(10014)
             else:
-                feishu.fail("token", status=200, code=10014)  # of the next connection too
+                feishu.fail("token", status=200, code=10014)  # of the next connection, too
             with pytest.raises(DeliveryError):
                 await adapter.send(place_of(message), "an answer", key="k1")
             await eventually(lambda: adapter.health().state is ConnectionState.FAILED)

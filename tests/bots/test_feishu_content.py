@@ -1,4 +1,4 @@
-"""The adapter reads or names every type of message and every element of rich text that Feishu documents."""
+"""The adapter reads or names every message type and every rich text element that Feishu documents."""
 
 import json
 from collections.abc import Callable
@@ -20,13 +20,13 @@ FULL_CARD = {"schema": "2.0", "body": {"elements": [{"tag": "markdown", "content
 
 
 def event(kind: str, content: object, **fields: object) -> JsonNode:
-    """Return a message as an event has it."""
+    """Return a message as in an event."""
     said = content if isinstance(content, str) else json.dumps(content)
     return JsonNode({"message_id": "om_1", "message_type": kind, "content": said, **fields})
 
 
 def item(kind: str, content: object, **fields: object) -> JsonNode:
-    """Return a message as the API has it."""
+    """Return a message as in a response of the API."""
     said = content if isinstance(content, str) else json.dumps(content)
     return JsonNode({"message_id": "om_1", "msg_type": kind, "body": {"content": said}, **fields})
 
@@ -67,7 +67,7 @@ TYPES: list[tuple[str, object, str, list[str]]] = [
     ("hologram", {"title": "Waves"}, "[Not readable here: a message of type hologram]\nWaves", []),
     ("nonsupport", {}, "[Not readable here: a message of type nonsupport]", []),
 ]  # fmt: skip
-"""Type, content, text, names of files: the documented types, and one that is not known yet."""
+"""Rows of (type, content, text, file names): the documented types, and an unknown one."""
 
 
 @pytest.mark.parametrize(("kind", "content", "text", "files"), TYPES)

@@ -1,4 +1,4 @@
-"""Downloads from Feishu: files are streamed, and refusals are not taken for files."""
+"""Downloads from Feishu: files are streamed, and error responses are not mistaken for files."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ async def test_an_old_token_is_renewed() -> None:
         message = await feishu.file("a")
         feishu.revoke_tokens()
         assert await fetched(adapter, ref_of(message)) == b"content"
-    # Also after the run: a turn that is being finished may still want its files.
+    # Works after the adapter stopped, too, because a turn that is being finished may still need its files.
     async with FakeFeishu() as feishu:
         message = await feishu.file("a")
         assert await fetched(adapter_for(feishu), ref_of(message)) == b"content"

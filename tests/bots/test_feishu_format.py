@@ -95,7 +95,7 @@ def test_any_document_mentions_nobody_and_fits_in_pieces(markdown: str) -> None:
 def test_no_token_of_the_model_pings_anybody(
     markdown: str, token: str, where: int, end: int
 ) -> None:
-    """At any place in any document, whole or cut anywhere."""
+    """This holds at any place in any document, whether whole or cut anywhere."""
     place = where % (len(markdown) + 1)
     mined = markdown[:place] + token + markdown[place:]
     assert not LIVE.search(render(mined))

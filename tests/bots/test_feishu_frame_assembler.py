@@ -1,4 +1,4 @@
-"""Small parts of the Feishu adapter: the SDK import, frames, reassembly, delays, cards, and the fake itself."""
+"""Small parts of the Feishu adapter (the SDK import, frames, reassembly, delays, cards), and the fake itself."""
 
 import pytest
 

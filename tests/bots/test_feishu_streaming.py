@@ -25,7 +25,7 @@ STOP = Button(label="Stop", token="stop:7:0", style="danger")
 async def opened(
     feishu: FakeFeishu, adapter: FeishuAdapter
 ) -> tuple[ReplyTarget, MessageId, FeishuMessage]:
-    """Open a streaming card. Return its target, its ID and what people see."""
+    """Open a streaming card. Return its target, its ID, and the card as people see it."""
     feishu.allow_cardkit()
     asked = await feishu.dm("hello")
     place = place_of(asked)

@@ -179,7 +179,7 @@ async def test_slack_a_picture_and_its_words(tmp_path: Path) -> None:
 
 
 async def test_slack_a_mention_and_files_behind_it(tmp_path: Path) -> None:
-    """Slack reports a mention twice, and outside of a thread each message would begin one."""
+    """Slack reports a mention twice. Outside of threads, each message would start its own thread."""
     async with slack_rig.fast_slack() as slack:
         async with serving_slack(slack, tmp_path) as harness:
             harness.hold_next_run("never")

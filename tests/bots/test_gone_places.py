@@ -36,7 +36,7 @@ async def serving(adapter: Adapter, home: Path) -> AsyncIterator[BusHarness]:
 
 
 async def failed(harness: BusHarness) -> list[OutboxRow]:
-    """Return the rows that the admin sees as failed, once there is nothing left to send."""
+    """Wait until nothing is left to send. Return the rows that the admin sees as failed."""
     await eventually(harness.bus.outbox.list_open, lambda rows: rows == [])
     return await harness.bus.outbox.list_recent(states=["failed"], limit=9)
 
@@ -52,7 +52,7 @@ async def telegram() -> AsyncIterator[TelegramServer]:
 async def asked_in_topic(
     telegram: TelegramServer, home: Path, *, streaming: bool = False
 ) -> AsyncIterator[tuple[BusHarness, anyio.Event, int]]:
-    """Ask in a topic of a forum; the answer waits."""
+    """Ask in a topic of a forum. The answer is held back."""
     config = config_for(telegram, streaming=streaming)
     async with serving(TelegramAdapter(config, COMMANDS, timeouts=FAST), home) as harness:
         telegram.add_forum(GROUP)
@@ -176,7 +176,7 @@ async def test_feishu_answers_the_asker_alone_when_the_chat_is_gone(tmp_path: Pa
 
 
 def stream_next_run(harness: BusHarness) -> anyio.Event:
-    """Have the next run write its answer at once, and end when the event that is returned is set."""
+    """Let the next run write its answer at once, and end when the returned event is set."""
     ends = anyio.Event()
     harness.server.scripts.append(Script(words=("Do", "ne."), ends=ends))
     return ends

@@ -189,7 +189,7 @@ async def test_an_interaction_without_a_usable_action_does_no_harm(actions: obje
         await slack.wait_for(lambda: settled(slack))
         assert slack.sockets.connects == 1
         assert adapter.health().state is ConnectionState.CONNECTED
-    assert set(intake.texts) == {"hello"}  # repeated, if it was slow to be acknowledged
+    assert set(intake.texts) == {"hello"}  # may repeat, if the acknowledgement was slow
     assert intake.pressed == []
 
 
@@ -456,7 +456,7 @@ async def test_the_slack_adapter_can_run_again() -> None:
 
 
 async def test_the_environment_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK would take tokens, an OAuth mode and a proxy without exceptions from there."""
+    """By itself, the SDK would read tokens, an OAuth mode and a proxy without exceptions from the environment."""
     for name in ("SLACK_CLIENT_ID", "SLACK_CLIENT_SECRET", "SLACK_BOT_TOKEN"):
         monkeypatch.setenv(name, "from the environment")
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):

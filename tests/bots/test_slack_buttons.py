@@ -216,7 +216,7 @@ async def test_other_interactions_with_an_app_are_acknowledged(kind: str) -> Non
     assert intake.ignored == [(Disposition.UNSUPPORTED, kind)]
 
 
-# -- changing and taking away
+# -- changing and removing
 
 
 async def test_a_message_is_changed_and_loses_its_buttons() -> None:

@@ -219,7 +219,7 @@ async def test_a_redirect_elsewhere_gets_no_token() -> None:
             {"drop": "before", "times": 2},
             True,
             None,
-        ),  # aiohttp itself asks a second time
+        ),  # aiohttp retries once by itself
         ("download", {"delay_s": 1.0}, True, None),
     ],
     ids=str,
@@ -278,7 +278,7 @@ async def test_files_that_have_no_content_come_with_the_reason(mode: str, says: 
 
 
 async def test_a_file_that_the_event_does_not_describe_is_asked_about() -> None:
-    """Channels shared with another company: Slack sends the file's id alone (`file_access: check_file_info`)."""
+    """In channels shared with another company, Slack sends only the file's ID (`file_access: check_file_info`)."""
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake):
         file = slack.file("plan.pdf", b"pdf", "application/pdf")

@@ -1,4 +1,4 @@
-"""Edited and deleted messages on Slack, and the many changes that no person made."""
+"""Edited and deleted messages on Slack, and the many changes that people did not make."""
 
 from typing import Any
 

@@ -271,7 +271,7 @@ def test_a_forwarded_message_is_read_with_what_was_written_above_it() -> None:
         "Which day?\n\n[Forwarded]\n"
         "> Bob: @UBOT the launch is on *Friday* & free\n> x (https://x.org)"
     )
-    assert not found.is_addressed  # the mention is not the sender's
+    assert not found.is_addressed  # Bob's mention, not the sender's
 
 
 def test_a_forwarded_message_needs_no_words_of_the_sender() -> None:
@@ -347,7 +347,7 @@ def test_slash_commands_are_read(text: str, said: str) -> None:
 def test_slash_commands_in_a_channel_have_a_conversation_for_each_person(
     text: str, said: str
 ) -> None:
-    """Only they see the answers: nobody else may ask about the conversation, or export it."""
+    """Only that person sees the answers, so nobody else may ask about the conversation or export it."""
     ann, bob = (
         taken(parse_slash_command(slash(text=text, user_id=user), ME)) for user in ("U1", "U2")
     )

@@ -175,7 +175,7 @@ async def test_names_that_are_known_need_no_time() -> None:
             root = slack.say("The ferry is late.", user="U2BOB")
             slack.fail(
                 "conversations.replies", delay_s=30.0, times=9
-            )  # It takes all the time that there is.
+            )  # The lookup takes all the available time.
             slack.say(MENTIONS, thread_ts=root.ts, marked=True)
             message = await heard(intake, 2)
             assert (message.text, message.chat_title) == (TOLD, "launch")
@@ -186,7 +186,7 @@ async def test_the_number_of_names_to_look_up_is_limited() -> None:
         everybody = " ".join(f"<@U{number}X>" for number in range(MOST_NAMES + 20))
         slack.say(f"<@{BOT_USER}> tell {everybody}", marked=True)
         assert f"@U{MOST_NAMES + 19}X" in (await heard(intake)).text
-        assert len(slack.asked("users.info")) == MOST_NAMES + 1  # and the author
+        assert len(slack.asked("users.info")) == MOST_NAMES + 1  # and the author's name
 
 
 async def test_commands_presses_and_edits_carry_the_same_name() -> None:

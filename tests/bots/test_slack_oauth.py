@@ -53,7 +53,7 @@ def installable(
 
 
 async def browse(endpoint: InstallationEndpoint) -> WebhookRequest:
-    """Follow the link to Slack, decide there, and return the request with which the browser comes back."""
+    """Follow the link to Slack and decide there. Return the request with which the browser returns."""
     start = await endpoint.start(WebhookRequest(headers={}, body=b"", method="GET"))
     assert start.status == 302
     async with httpx.AsyncClient(trust_env=False) as browser:
@@ -292,7 +292,7 @@ async def test_an_organization_installs_the_app_once_for_all_its_workspaces() ->
             where = [{**bot, "enterprise_id": org, "team_id": team}]
             event = message(team, f"D{team}")
             await post_event(slack, adapter, event, team_id=team, authorizations=where)
-        # Presses and commands name the presser's workspace, or none.
+        # Presses and commands name the workspace of the person who pressed, or none.
         press = {
             "type": "block_actions", "team": None, "enterprise": {"id": org}, "is_enterprise_install": True,
             "user": {"id": "U1ANN", "team_id": TEAMS[1]}, "trigger_id": "t1", "channel": {"id": "DT2TEAM"},

@@ -325,7 +325,7 @@ async def test_the_message_of_another_bot_is_not_taken_for_ours() -> None:
 
 
 async def test_a_failed_lookup_of_a_send_is_reported(tmp_path: Path) -> None:
-    """An answer that only its reader sees, and a file that an earlier process sent."""
+    """The lookups are for an answer that only its reader sees, and for a file that an earlier process sent."""
     async with fast_slack() as slack, running(slack) as adapter:
         asked = slack.mention("hi")
         private = ReplyTarget(chat="C1", response_url="https://hooks.test/x")

@@ -25,7 +25,7 @@ def test_a_working_reaction_takes_the_room_of_its_removal() -> None:
     assert reserved == list(range(REACTIONS_REMOVED_A_MINUTE))
     assert (
         reactions.removals.try_acquire_reserved(place(29)) == 60.0
-    )  # the reaction of an earlier process waits
+    )  # an earlier process left a reaction
     for number in reserved:
         assert reactions.removals.try_acquire_reserved(place(number)) == 0.0
         reactions.removals.release(place(number))

@@ -72,7 +72,7 @@ def test_a_mention_in_blocks_addresses_the_bot() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        # The text of an app is its notification. The blocks may repeat it or not.
+        # The text of an app's message is its notification. The blocks may or may not repeat it.
         ({"text": "CPU high on web-1, says <@U2>", "blocks": [HEADER, SECTION]}, "**CPU high**\non *web-1*, says @U2"),
         ({"text": "Alert 7", "blocks": [HEADER, SECTION]}, "Alert 7\n**CPU high**\non *web-1*, says @U2"),
         ({"text": "CPU high Silence button", "blocks": [HEADER, BUTTONS]}, "**CPU high**\n[Button: Silence]"),

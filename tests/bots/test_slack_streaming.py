@@ -262,7 +262,7 @@ async def test_an_opened_stream_is_found_by_the_next_process() -> None:
         message = await answer.open()
         later = SlackAdapter(config(slack, {"streaming": True}), timeouts=FAST)
         assert await later.find_message(answer.place, key="7:card:0", since=0) == message.ts
-        # Seed 501 of the proof: it was taken for the file of a command that had not arrived.
+        # Seed 501 of the proof: the adapter mistook it for the file of a command that had not arrived.
         for other in ("8:document:0", "8:reply:0"):
             assert await later.find_message(answer.place, key=other, since=0) is None
         await answer.grow("words")
@@ -271,7 +271,7 @@ async def test_an_opened_stream_is_found_by_the_next_process() -> None:
         assert await later.find_message(answer.place, key="7:card:0", since=0) == message.ts
 
 
-# -- where nothing streams
+# -- where streaming is unavailable
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ async def test_additions_and_changes_are_paced() -> None:
 
 
 async def test_no_more_answers_grow_than_can_be_ended() -> None:
-    """Slack permits 50 changes a minute. With more answers, their ends would wait longer and longer."""
+    """Slack permits 50 changes a minute. With more growing answers, their final texts would wait longer and longer."""
     pace = StreamingLimits(ends_per_minute=2)
     async with fast_slack() as slack, streaming(slack, pace=pace) as adapter:
         slack.fail("chat.startStream", error="channel_type_not_supported")

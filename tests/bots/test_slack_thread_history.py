@@ -31,7 +31,7 @@ class ConversationIntake(RecordingIntake):
 
     @property
     def addressed(self) -> list[InboundMessage]:
-        """Each message once, in its first form: Slack reports a mention twice."""
+        """Return each message once, in its first form, because Slack reports a mention twice."""
         found: dict[str, InboundMessage] = {}
         for one in self.received:
             if one.is_addressed:
@@ -269,7 +269,7 @@ async def test_in_private_the_root_message_of_a_thread_is_quoted_once() -> None:
 
 
 async def test_in_a_channel_too_a_thread_below_a_message_of_the_bot_quotes_it() -> None:
-    """Nobody mentions the bot there: the bus decides whether the message is for it."""
+    """Nobody mentions the bot there. The bus decides whether the message is for it."""
     intake = ConversationIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         slack.name_channel("C1", "launch")

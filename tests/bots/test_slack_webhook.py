@@ -273,7 +273,7 @@ async def test_no_message_overtakes_another_of_its_chat() -> None:
             callers.start_soon(
                 post, door, WebhookRequest(headers=JSON | signed(slack, second), body=second)
             )
-            # It comes after the second message, in another chat, and does not wait.
+            # It arrives after the second message, is in another chat, and does not wait.
             await post(door, WebhookRequest(headers=JSON | signed(slack, other), body=other))
             assert intake.texts == ["other"]
             held.set()

@@ -54,7 +54,7 @@ async def test_people_who_talk_to_each_other_in_the_bots_thread_are_left_alone(
         asked = slack.mention("when does the ferry leave?", user="U1ANN")
         await eventually(lambda: slack.reactions(asked) == {"white_check_mark"})
         calls = len(harness.server.runs)
-        # The first two name somebody; of the others, the agent says that they are not meant for it.
+        # The first two mention a person. For the others, the agent says that they are not meant for it.
         slack.say("<@U2BOB> lunch?", user="U1ANN", thread_ts=asked.ts, marked=True)
         slack.say("ask <!subteam^S1|@devs>", user="U2BOB", thread_ts=asked.ts, marked=True)
         harness.server.scripts += [Script(words=("NO_", "REPLY")), Script(words=("NO_REPLY",))]

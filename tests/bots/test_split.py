@@ -186,5 +186,5 @@ def test_nothing_is_lost_when_code_goes_as_files(markdown: str) -> None:
     whole = split_markdown(markdown, fits, as_file=lambda _: True)
     cut = split_markdown(markdown, fits)
     words = [sorted(re.findall(r"[a-zA-Z]{3,}", " ".join(pieces))) for pieces in (whole, cut)]
-    # A fence that is cut repeats its language.
+    # When a fence is cut, the second part repeats the language.
     assert set(words[0]) == set(words[1])

@@ -1,4 +1,4 @@
-"""Rate limits of a Telegram bot's calls: Parley keeps them, and waits if Telegram's are lower."""
+"""Rate limits of a Telegram bot's calls: Parley respects them, and waits if Telegram's are lower."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ class Crowd:
 
     Attributes:
         arrived: The numbers of each chat's messages, in order of arrival.
-        times: When each came, virtual seconds.
+        times: When each message arrived, virtual seconds.
         limit: Telegram's limit.
     """
 
@@ -139,7 +139,7 @@ async def _refused(limiter: AccountLimiter, chat: str) -> None:
 
 
 async def _count_at_once(limiter: AccountLimiter, share: float | None = None) -> int:
-    """Return how many calls are let through without waiting."""
+    """Return how many calls pass without waiting."""
     count = 0
     while True:
         with anyio.move_on_after(0) as scope:

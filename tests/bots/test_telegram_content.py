@@ -1,4 +1,4 @@
-"""Reading a Telegram message: a row for every field of the newest Bot API, so that a new field fails here."""
+"""Reading a Telegram message: one row for every field of the newest Bot API. A new field fails this test."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -56,8 +56,8 @@ UNIQUE = {
 SENT = {"message_id": 33, "date": AT, "chat": PRIVATE, "from": BOB}
 
 Kind = Literal["read", "named", "quoted", "around", "service"]
-"""Read: in words, or as a file. Named: the message says that it is there. Quoted: the person points at it. Around: it
-says nothing beside the content. Service messages have no author who waits for an answer."""
+"""How the adapter treats a field. Read: as words, or as a file. Named: the message says that it is there. Quoted: the
+person refers to it. Around: it adds nothing to the content. Service messages have no author who waits for an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class FieldCase:
     Attributes:
         shown: The text for the agent, or why it gets none.
         files: The files of the message.
-        beside: Other fields of the message.
+        beside: Further fields of the message.
     """
 
     field: str
@@ -305,7 +305,7 @@ def test_a_message_of_another_chat_is_read_like_any_other(field: str) -> None:
 
 
 def test_media_of_what_is_replied_to_come_along_everywhere() -> None:
-    """A photo from another chat, the person's own older photo, and the bot's photo, in private and in a topic."""
+    """The photos are from another chat, from the same person earlier, and from the bot, in private and in a topic."""
     said = {"message_id": 3, "date": AT, "photo": SIZES, "caption": "our office"}
     quoted = ": our office\n> [File: photo_u.jpg]"
     for chat, author, name in (

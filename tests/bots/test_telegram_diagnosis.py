@@ -60,7 +60,7 @@ async def test_a_webhook_that_blocks_polling_is_reported_by_host() -> None:
         assert "secret-path" not in found["webhook"].text
         assert "polling" not in found
         assert telegram.calls("getUpdates") == []
-        assert telegram.webhook  # looking changes nothing
+        assert telegram.webhook  # the check changes nothing
 
 
 async def test_another_poller_is_found() -> None:

@@ -40,7 +40,7 @@ async def test_a_file_of_a_message_is_fetched() -> None:
             [attachment] = intake.received[0].attachments
             async with adapter.download(attachment, max_bytes=LIMIT) as chunks:
                 assert b"".join([chunk async for chunk in chunks]) == content
-        # Also after the run: a turn that is being finished may still want its files.
+        # Works after the adapter stopped, too, because a turn that is being finished may still need its files.
         assert await fetched(adapter, attachment.ref) == content
         assert telegram.violations == []
 
@@ -55,7 +55,7 @@ async def test_files_that_telegram_refuses_are_reported() -> None:
             async with adapter.download(
                 Attachment(name="a", ref="r", size_bytes=30_000_000), max_bytes=LIMIT
             ):
-                raise AssertionError("it was opened")
+                raise AssertionError("the download was opened")
         with pytest.raises(DeliveryError) as caught:
             await fetched(adapter, "unknown")
         assert not caught.value.retryable

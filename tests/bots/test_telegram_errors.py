@@ -1,4 +1,4 @@
-"""How each failure of Telegram affects a delivery, and what no error text may contain."""
+"""How each failure of Telegram affects a delivery. No error text contains the token."""
 
 import logging
 from dataclasses import dataclass

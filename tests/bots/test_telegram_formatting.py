@@ -27,7 +27,7 @@ def entity(text: str, part: str, kind: str, **fields: Wire) -> dict[str, Any]:
 
 
 def marked(text: str, *marks: tuple[Any, ...]) -> str:
-    """Return a text as read, with marks of (part, type, fields)."""
+    """Return a text as the adapter reads it, with entities given as (part, type, fields)."""
     entities = [
         entity(text, part, kind, **(fields[0] if fields else {})) for part, kind, *fields in marks
     ]
@@ -155,7 +155,7 @@ def test_mentions_and_commands_work_inside_formatting(
 
 
 def test_a_command_of_others_keeps_its_formatting() -> None:
-    """A skill's name as a command is a task for the agent."""
+    """A skill's name as a command is a message to the agent."""
     text = "/review this code"
     entities = [entity(text, "/review", "bot_command"), entity(text, "code", "code")]
     assert accepted(text=text, entities=entities).text == "/review this `code`"

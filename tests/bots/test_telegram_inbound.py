@@ -78,7 +78,7 @@ def test_private_message_is_one_conversation() -> None:
 
 @dataclass(kw_only=True)
 class InboundCase:
-    """Where a message is, and where it belongs."""
+    """A message's place, and the conversation to which it belongs."""
 
     name: str
     fields: dict[str, Any]

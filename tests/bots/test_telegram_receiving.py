@@ -142,7 +142,7 @@ async def test_a_reply_to_the_bot_with_a_poll_is_answered_once_on_an_old_server(
         await telegram.wait_for(lambda: len(recorder.received) == 2)
         reply = recorder.received[1]
         assert (reply.text, reply.quoted) == ("[Poll: Where?]\n- Rome", "> You: Where?")
-        # The answer comes back with the poll in it.
+        # The response contains the poll.
         sent = await adapter.send(reply.reply_target, "Rome.", key="b")
         telegram.say(GROUP, "Sure?", reply_to=int(sent))
         await telegram.wait_for(lambda: len(recorder.received) == 3)
@@ -571,7 +571,7 @@ async def test_a_group_that_the_bot_is_added_to_is_greeted(
         telegram.set_membership(-1005, "member", before="left")
         telegram.set_membership(
             1001, "member", before="kicked"
-        )  # unblocked: they write if they like
+        )  # unblocked: people can write again
         telegram.fail("sendMessage", status=400, description="Bad Request: not enough rights")
         telegram.set_membership(-100987654321, "member", before="kicked")
         await telegram.wait_for(lambda: len(telegram.calls("sendMessage")) == 2)

@@ -108,7 +108,7 @@ def test_only_links_are_active_in_rich_messages(markdown: str) -> None:
     assert blocks is not None
     assert checked_blocks({"blocks": blocks})
     for url in _urls(blocks):
-        assert url.startswith("http://evil.example")  # a link to press, nothing that loads
+        assert url.startswith("http://evil.example")  # a link, so nothing loads by itself
     assert names_in(blocks) == []
 
 

@@ -340,7 +340,7 @@ def stored(folder: Path, name: str, content: bytes, mime: str) -> OutgoingFile:
 async def test_calls_go_through_the_proxy_that_the_environment_names(
     telegram: TelegramServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server answers requests of a proxy's form, too, and its own address is not in the configuration."""
+    """The server also accepts requests in a proxy's form. Its own address is not in the configuration."""
     server = urlsplit(telegram.base_url)
     monkeypatch.setenv("http_proxy", f"http://{server.netloc}")
     monkeypatch.delenv("no_proxy", raising=False)

@@ -100,13 +100,13 @@ async def test_a_refused_draft_leaves_drafts_on(telegram: TelegramServer) -> Non
     with pytest.raises(DeliveryError) as caught:
         await adapter.send_draft(ALICE, "Half", key="7:preview", stop=STOP)
     assert caught.value.retry_after_s == 30.0
-    with pytest.raises(DeliveryError):  # that chat waits, nothing is sent
+    with pytest.raises(DeliveryError):  # that chat waits; nothing is sent
         await adapter.send_draft(ALICE, "Half a", key="7:preview", stop=STOP)
     with pytest.raises(DeliveryError):
         await adapter.show_working(ALICE)
     assert len(telegram.calls("sendMessageDraft")) == 2
     await adapter.send(ALICE, "The answer", key="k")  # required calls are tried anyway
-    await adapter.show_working(TEAM)  # and other chats are not concerned
+    await adapter.show_working(TEAM)  # other chats are not affected
 
 
 async def test_a_card_makes_a_sound_and_grows_in_its_place(telegram: TelegramServer) -> None:

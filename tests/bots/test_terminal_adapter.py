@@ -302,7 +302,7 @@ async def test_a_file_that_the_disk_does_not_give_back_can_be_fetched_again(tmp_
     ref = await files.save("a", in_chunks(b"1"), max_bytes=5)
     stored = tmp_path / ".attached" / ref / "a"
     stored.unlink()
-    stored.symlink_to("/proc/self/mem")  # reading it fails as on a damaged disk
+    stored.symlink_to("/proc/self/mem")  # reading it fails, as on a damaged disk
     async with files.open(ref, max_bytes=5) as chunks:
         with pytest.raises(DeliveryError, match="cannot be read") as failed:
             await anext(chunks)

@@ -24,7 +24,7 @@ LONG = "| a | b |\n|---|---|\n" + "| **x** | `y` |\n" * (MAX_INLINE_CHARS // 15)
 
 @contextmanager
 def cleaning_threads() -> Iterator[set[int]]:
-    """Yield the threads that clean texts in the block, which is the first step of parsing."""
+    """Yield the threads that clean texts during the block. Cleaning is the first step of parsing."""
     threads: set[int] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:

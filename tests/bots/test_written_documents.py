@@ -1,6 +1,6 @@
-"""Documents, as models write them: literal spans arrive byte for byte, the rest as CommonMark reads it.
+"""Documents as models write them: literal spans arrive byte for byte, and the rest arrives as CommonMark reads it.
 
-The suite reads 2,000 of a seed, `make test-long` 10,000.
+The suite reads 2,000 documents of one seed; `make test-long` reads 10,000.
 """
 
 import os

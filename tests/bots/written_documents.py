@@ -1,4 +1,4 @@
-"""Documents as models write them, seeded; and readers that tell what the user of each platform sees of one."""
+"""Seeded documents as models write them, and readers that return what users of each platform see of a document."""
 
 import random
 import re
@@ -27,7 +27,7 @@ _MARKS = ("**{}**", "*{}*", "_{}_", "~~{}~~", "`{}`", "[{}](https://e.org/p)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenDocument:
-    """A document, its literal spans, and its words in a reader of CommonMark, line by line."""
+    """A document, its literal spans, and its words as a CommonMark reader shows them, line by line."""
 
     markdown: str
     literals: tuple[str, ...]
@@ -35,14 +35,14 @@ class WrittenDocument:
 
 
 def written_documents(count: int, *, seed: int = 30) -> Iterator[WrittenDocument]:
-    """Yield documents; the same ones each time."""
+    """Yield documents, the same ones each time."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     for _ in range(count):
         yield _Writer(chance).document()
 
 
 class _Writer:
-    """Writes one document. Each literal span is a word of its own until CommonMark has been read."""
+    """Writes one document. Each literal span is a single word until the CommonMark is parsed."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -171,7 +171,7 @@ _READER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethro
 
 
 def read_markdown(markdown: str) -> str:
-    """Return what a reader of CommonMark sees: a line for each line, without the marks of lists."""
+    """Return what a CommonMark reader shows, line by line and without list markers."""
     return "\n".join(_lines(_READER.parse(markdown)))
 
 
@@ -188,7 +188,7 @@ def _words(token: Token) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the words of a text without the marks of lists."""
+    """Return the words of a text without list markers."""
     lines = (
         re.sub(r"^\s*(?:• |\d+\. )?(?:☑ |☐ |\[[x ]\] )?", "", line) for line in text.split("\n")
     )
@@ -244,11 +244,11 @@ def _inside(formula: re.Match[str]) -> str:
 
 
 def faults(document: WrittenDocument, platform: str) -> list[str]:
-    """Return what people see wrong in a document."""
+    """Return the errors that people see in a document."""
     seen = READERS[platform](document.markdown)
     wanted = document.shown
     literals = document.literals
-    if platform == "rich telegram":  # Formulas are native there: they have no delimiters.
+    if platform == "rich telegram":  # Formulas are native there, so they have no delimiters.
         formulas = [one for one in literals if _FORMULA.fullmatch(one)]
         wanted, seen = _FORMULA.sub(_inside, wanted), _FORMULA.sub(_inside, seen)
         literals = tuple(one for one in literals if one not in formulas)
