@@ -32,17 +32,17 @@ from tests.fakes.platform import FakePlatform
 OPEN = ChannelPolicy(dm_policy="open")
 STEER = OPEN.model_copy(update={"session": SessionConfig(busy="steer")})
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Saves every client the tenth of a second that loading certificates takes."""
+"""A shared SSL context. Loading certificates would take each client 0.1 s."""
 
 
 @dataclass
 class FakeGateway:
-    """The REST answers that commands ask for; a number is a status instead of a document.
+    """Answers the REST requests of commands. A number is a status instead of a document.
 
     Attributes:
         asked: Method, path and query of every request.
-        uploads: (thread id, name, bytes) of every file that was handed over.
-        refusals: Answers to the next uploads instead: (status, detail).
+        uploads: (thread id, name, bytes) of every uploaded file.
+        refusals: Error responses to the next uploads: (status, detail).
     """
 
     documents: dict[str, object] = field(
@@ -108,7 +108,7 @@ class FakeGateway:
 
 
 def inbound_message(text: str, event: str, **changes: object) -> InboundMessage:
-    """Return a private message; `chat`, `topic`, `user` and the fields of Inbound may differ."""
+    """Return a private message. `chat`, `topic`, `user` and the fields of `InboundMessage` can be overridden."""
     chat, user = str(changes.pop("chat", "c")), str(changes.pop("user", "u"))
     fields: dict[str, object] = {
         "event_id": event,
@@ -151,7 +151,7 @@ class BusHarness:
         return await self.bus.intake.receive(inbound_message(text, event, **changes))
 
     async def expect_replies(self, *texts: str) -> None:
-        """Wait until people read exactly these texts, in any order of conversations."""
+        """Wait until people see exactly these texts, in any order of the conversations."""
         await eventually(lambda: sorted(self.platform.texts) == sorted(texts))
 
     async def wait_for_runs(self, count: int) -> None:
@@ -159,7 +159,7 @@ class BusHarness:
         await eventually(lambda: len(self.server.runs) >= count)
 
     def hold_next_run(self, *words: str) -> anyio.Event:
-        """Let the next run answer with these words when the returned event is set."""
+        """Let the next run answer with these words once the returned event is set."""
         gate = anyio.Event()
         self.server.scripts.append(Script(words=words, gate=gate))
         return gate
@@ -177,7 +177,7 @@ class BusHarness:
         return [str(message["content"]) for message in messages]
 
     def prompts(self) -> list[str]:
-        """The agent's input, run by run."""
+        """The agent's input of each run."""
         return [run.body["input"]["messages"][0]["content"] for run in self.server.runs]
 
 
@@ -196,9 +196,9 @@ async def running_bus(
     voice: VoiceConfig | None = None,
     clock: OffsetClock | None = None,
 ) -> AsyncIterator[BusHarness]:
-    """Run a bus; with a `server` passed in (already running), the same one survives a restart.
+    """Run a bus. Pass a running `server` to keep it across restarts of the bus.
 
-    `wrap` puts something between the bus and its database.
+    `wrap` wraps the bus's database.
     """
     platform = platform or FakePlatform()
     clock, rest = clock or OffsetClock(), FakeGateway()

@@ -201,6 +201,6 @@ def test_bots_and_empty_messages_are_not_answered() -> None:
 
 
 def test_age_is_no_reason_to_be_silent() -> None:
-    """Redeliveries are recognized by their IDs, because a platform's clock may be wrong."""
+    """Redeliveries are recognized by their IDs, not by age, because a platform's clock may be wrong."""
     for sent_at in (0.0, NOW - 1e6, NOW + 1e6):
         assert decide_access(private(sent_at=sent_at), SlackConfig()) is Disposition.ACCEPTED

@@ -1,4 +1,4 @@
-"""Files that are sent together are one turn, in order, whatever arrives in between."""
+"""Files that are sent together are one turn, in order, even if other messages arrive in between."""
 
 from pathlib import Path
 from typing import Any

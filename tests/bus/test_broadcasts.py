@@ -32,7 +32,7 @@ def shown_in(platform: FakePlatform, text: str = ASKED.text) -> list[str]:
 
 
 async def people_write(harness: BusHarness, names: Sequence[str]) -> None:
-    """Let people ask for the status, and wait until each has the answer."""
+    """Let people ask for the status, and wait until each got the answer."""
     shown = len(harness.platform.shown)
     for name in names:
         await harness.send("/status", user=name, chat=f"chat of {name}")
@@ -211,7 +211,7 @@ async def test_while_the_platform_asks_to_wait_others_wait_too(tmp_path: Path) -
 
 
 class DisconnectedPlatform(FakePlatform):
-    """Not connected at first. `asked`: how often the state was read."""
+    """A platform that is not connected at first. `asked`: how often the state was read."""
 
     is_connected = False
     asked = 0
@@ -257,7 +257,7 @@ async def test_a_chat_is_known_after_the_inbox_has_forgotten_its_messages(tmp_pa
             earlier = f"UPDATE {table} SET {column} = {column} - 8 * 86400"  # noqa: S608 - literals only
             await harness.database.execute(earlier, {})
     async with running_bus(tmp_path) as harness:
-        # Housekeeping begins at the start: it records the chat, and then deletes the message.
+        # Housekeeping begins at startup. It records the chat, then deletes the message.
         await eventually(harness.bus.inbox.list_recent, lambda rows: not rows)
         await harness.bus.broadcasts.accept(ASKED, ["fake"])
         await eventually(lambda: shown_in(harness.platform) == ["chat of ann"])

@@ -1,4 +1,4 @@
-"""Turns that wait for a person: the question, who may decide, and that the run resumes only once."""
+"""Turns that wait for a person: the question, the people who may decide, and a run that resumes only once."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ APPROVE, DENY = {"type": "approve"}, {"type": "reject"}
 
 
 def review(name: str = "bash", **args: object) -> dict[str, Any]:
-    """LangChain's human-in-the-loop request for one call."""
+    """Return LangChain's human-in-the-loop request for one call."""
     action = {"name": name, "args": args, "description": "This tool call needs your approval."}
     config = {"action_name": name, "allowed_decisions": ["approve", "reject"]}
     return {"action_requests": [action], "review_configs": [config]}
@@ -39,8 +39,8 @@ async def asked(h: BusHarness, *asks: object, **changes: object) -> None:
     await shows(h, 1)
 
 
-def resumed(h: BusHarness, run: int = 1) -> Any:  # noqa: ANN401 - what the wire carried
-    """The value that a run was resumed with, for each interrupt."""
+def resumed(h: BusHarness, run: int = 1) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value with which a run was resumed, for each interrupt."""
     body = h.server.runs[run].body
     assert body.get("input") is None
     return list(body["command"]["resume"].values())
@@ -266,7 +266,7 @@ async def test_an_admin_decides_for_others_with_a_mention(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("has_replies", [True, False])
 async def test_a_reply_to_the_bot_is_for_it(tmp_path: Path, *, has_replies: bool) -> None:
-    """Feishu does not say whose message a reply answers. On Slack, a follow-up in a thread replies to nobody."""
+    """Feishu does not say whose message a reply answers. On Slack, a follow-up in a thread replies to no message."""
     platform = FakePlatform() if has_replies else threads_platform()
     async with running_bus(tmp_path, platform=platform, policy=MENTION) as h:
         await asked_in_group(h)
@@ -369,7 +369,7 @@ async def test_a_new_conversation_leaves_the_call_unmade(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("how", ["stop", "edit"])
 async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how: str) -> None:
-    """LangGraph shows the question until the step is done, and the first answer counts."""
+    """LangGraph shows the question until the step is done. The first answer counts."""
     async with running_bus(tmp_path, platform=ButtonPlatform("fake")) as h:
         await asked(h)
         [(thread, waits)] = h.server.waits.items()
@@ -391,7 +391,7 @@ async def test_an_approval_that_was_ended_is_not_used_again(tmp_path: Path, how:
 
 @pytest.mark.parametrize("hang", [True, False])
 async def test_a_decision_survives_a_crash_and_counts_once(tmp_path: Path, *, hang: bool) -> None:
-    """Killed while the resumed run works, or before it began."""
+    """The process is killed while the resumed run works, or before it began."""
     platform = ButtonPlatform("fake")
     async with FakeLangGraph() as server:
         async with running_bus(tmp_path, platform=platform, server=server) as h:

@@ -69,7 +69,7 @@ async def shows(h: BusHarness, count: int) -> None:
 
 
 async def asked(h: BusHarness, **changes: object) -> None:
-    """Send a message that is answered with a question and two options."""
+    """Send a message. The bot answers it with a question and two options."""
     h.server.scripts.append(WHICH)
     await h.send("paint it", **changes)
     await shows(h, 1)
@@ -258,7 +258,7 @@ async def test_a_press_refused_for_load_is_delivered_again(tmp_path: Path) -> No
         message = h.platform.shown[0]
         green = press_of(token_of(message.buttons, "green"), message, event_id="p3")
         assert await press(h, "red", nth=0, event_id="p2") == PressResponse()
-        again = await h.bus.intake.handle_button_press(green)  # its buttons may be gone by now
+        again = await h.bus.intake.handle_button_press(green)  # its buttons may already be gone
         assert again == PressResponse(text=ENGLISH.press_answered, urgent=True)
         await h.wait_for_runs(2)
         assert h.prompts() == ["paint it", "red"]
@@ -273,7 +273,7 @@ async def test_a_press_while_parley_stops_is_not_taken(tmp_path: Path) -> None:
 
 
 async def test_the_buttons_go_also_after_a_crash(tmp_path: Path) -> None:
-    """Between the accepted press and the edit of its message."""
+    """The crash comes between the accepted press and the edit of its message."""
     platform = ButtonPlatform("fake")
     async with FakeLangGraph() as server:
         async with running_bus(tmp_path, platform=platform, server=server) as h:
@@ -372,7 +372,7 @@ async def test_stop_takes_a_message_out_of_the_queue(tmp_path: Path) -> None:
 
 
 async def test_a_stopped_message_stays_stopped_after_a_crash(tmp_path: Path) -> None:
-    """Killed after the press was stored, before the run ended."""
+    """The process is killed after the press was stored and before the run ended."""
     platform = ButtonPlatform("fake", notice_after_s=0.01)
     async with FakeLangGraph() as server:
         server.scripts.append(Script(hang_after=1))

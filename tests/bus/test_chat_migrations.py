@@ -31,7 +31,7 @@ async def test_a_conversation_goes_on_over_two_chat_migrations_and_a_restart(
                 await harness.bus.intake.migrate_chat("fake", "w", old, new)
         platform = FakePlatform()
         async with running_bus(tmp_path, server=server, platform=platform) as harness:
-            # The same number in the new chat is another message, and another conversation.
+            # The same number in the new chat is a different message in a different conversation.
             assert await say(harness, "new", "g3", "9", topic="1") is Disposition.ACCEPTED
             known = "g2:g1:1"
             assert await say(harness, "two", "g3", "8", replies_to=(known,)) is Disposition.ACCEPTED

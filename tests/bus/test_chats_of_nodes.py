@@ -1,4 +1,4 @@
-"""Two nodes on one PostgreSQL database: one of them owns each chat, whichever receives its messages."""
+"""Two nodes on one PostgreSQL database: one of them owns each chat, no matter which one receives its messages."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -113,7 +113,7 @@ async def test_messages_of_a_chat_are_answered_in_order_by_its_owner(
         await eventually(lambda: len(owner.platform.texts) == 20)
         assert nodes.two.prompts() == [f"m{number}" for number in range(20)]
         assert other.platform.texts == []
-        # An event that the platform sends twice is a duplicate at the other node too.
+        # An event that the platform sends twice is a duplicate at the other node, too.
         assert await owner.send("again", event="e1") is Disposition.DUPLICATE
         assert await other.send("again", event="e0") is Disposition.DUPLICATE
 
@@ -261,7 +261,7 @@ async def test_messages_and_deliveries_of_a_dead_node_are_taken_over(
             )
             row = NewOutboxRow(key="n", conversation=key_of(chat), body=encode_outbound(body))
             await OutboxStore(database).enqueue([row])
-            # A node that lives keeps its chats.
+            # A live node keeps its chats.
             assert await harness.bus.failover.search() == 0
         await eventually(lambda: sorted(harness.platform.texts) == ["Hello you", "unsent"])
 
@@ -325,7 +325,7 @@ async def test_a_node_that_joins_gets_no_chat_before_it_listens(
             await harness.send("hi", chat=f"c{number}")
         await eventually(lambda: len(harness.platform.texts) == 20)
         await eventually(harness.bus.outbox.list_open, lambda rows: not rows)
-        # Later it gets the chats that should be its own.
+        # Later it gets the chats that it should own.
         await starting.nodes.mark_ready()
         await until_ready(harness.database, starting)
         owners = SharedOwners(starting)
@@ -334,7 +334,7 @@ async def test_a_node_that_joins_gets_no_chat_before_it_listens(
 
 
 async def test_a_node_that_begins_to_stop_gets_no_chat(store: StoreConfig, tmp_path: Path) -> None:
-    """While a turn still runs there."""
+    """A turn still runs there."""
     async with (
         FakeLangGraph() as server,
         running_bus(
@@ -387,7 +387,7 @@ async def test_an_edit_at_the_other_node_changes_the_turn_that_runs(
         await other.send("wrogn", event="m")
         await owner.wait_for_runs(1)
         assert await edit(other, "m", "right", "edit") is Disposition.ACCEPTED
-        # Sent again by the platform, to the other one.
+        # The platform sends it again, to the other node.
         assert await edit(owner, "m", "right", "edit") is Disposition.UNCHANGED
         await eventually(lambda: owner.platform.texts == ["Hello you"])
         assert nodes.one.prompts()[-1] == "right"
@@ -500,7 +500,7 @@ async def test_messages_at_another_node_before_the_mention_belong_to_it(
 async def test_an_edit_waits_for_the_owner_that_takes_over(
     store: StoreConfig, tmp_path: Path
 ) -> None:
-    """The owner is ended while the edit is on its way to it."""
+    """The owner is killed while the edit is on its way to it."""
     async with (
         running_bus(tmp_path / "bus", store=store) as harness,
         anyio.create_task_group() as group,
@@ -571,7 +571,7 @@ async def test_a_chat_that_migrates_keeps_its_owner(store: StoreConfig, tmp_path
         )
         await other.send("second", chat="c2", event="e2")
         gate.set()
-        # The second message has the queue of the new ID, so either answer may be first.
+        # The second message is in the queue of the new ID, so either answer may come first.
         await eventually(lambda: sorted(owner.platform.texts) == ["Hello you", "firstanswer"])
         assert other.platform.texts == []
 

@@ -88,7 +88,7 @@ async def closed(worker: DeliveryWorker, key: str) -> OutboxRow:
 
 @pytest.mark.parametrize("number", [1, 2])
 async def test_a_failed_write_delays_a_row_and_repeats_nothing(tmp_path: Path, number: int) -> None:
-    """1 = the mark before the send, 2 = the record after it."""
+    """Write 1 is the mark before the send; write 2 is the record after it."""
     platform = FakePlatform()
     async with (
         FailingDatabase.opened(tmp_path) as database,
@@ -257,7 +257,7 @@ async def test_doubt_is_looked_up_again_after_a_refusal(tmp_path: Path) -> None:
 
 
 class ForgetfulPlatform(CardPlatform):
-    """Drops repeated sends only for `idempotent_send_s` after the first, as Feishu does."""
+    """Drops repeated sends only within `idempotent_send_s` of the first, as Feishu does."""
 
     def __init__(self, clock: OffsetClock) -> None:
         super().__init__("fake")
@@ -272,7 +272,7 @@ class ForgetfulPlatform(CardPlatform):
 
 
 async def test_the_idempotency_window_counts_from_the_first_attempt(tmp_path: Path) -> None:
-    """Two attempts of unknown outcome, 40 minutes apart; the third, after 80, cannot rely on the key."""
+    """Two attempts of unknown outcome are 40 minutes apart. The third, after 80 minutes, cannot rely on the key."""
     clock = OffsetClock()
     platform = ForgetfulPlatform(clock)
     platform.fail("send", UNKNOWN, times=3, after_effect=True)
@@ -413,7 +413,7 @@ async def test_a_resent_row_does_not_wait_for_the_time_of_the_one_behind_it(tmp_
     ):
         await worker.enqueue(KEY, [text("a")])
         first = await closed(worker, "a")
-        await worker.wait_idle()  # no task searches for a next row
+        await worker.wait_idle()  # no task searches for another row
         outbox = OutboxStore(database)
         [waiting] = await outbox.enqueue([text("b", "later")])
         await outbox.reschedule(waiting.id, not_before=9e9, error="429", now=1.0)
@@ -469,7 +469,7 @@ async def test_two_waiters_for_one_row_are_both_woken(tmp_path: Path) -> None:
 
 
 class FailingIndicatorsPlatform(CardPlatform):
-    """Fails at every decoration with an exception that no adapter should raise."""
+    """Fails every decoration with an exception that no adapter should raise."""
 
     has_failed = False
 

@@ -40,7 +40,7 @@ KEY = ConversationKey(channel="fake", workspace="w", chat="c", topic="t")
 PLACE = ReplyTarget(chat="c")
 QUICK = Backoff(first_s=0.01, cap_s=0.02)
 LARGE_BYTES = 8_000_000
-"""More than any file of the database has."""
+"""Larger than any file of the database."""
 
 FAST = RetryTimings(backoff=QUICK, lookup_after_s=0.02, repeat_after_s=0.05)
 
@@ -136,7 +136,7 @@ async def test_a_clock_that_is_set_back_prolongs_no_wait_for_an_unknown_outcome(
 
 
 async def test_a_kill_while_the_clock_was_ahead_prolongs_no_wait(tmp_path: Path) -> None:
-    """The send was recorded in the future: the lookup of its unknown outcome is due soon anyway."""
+    """The send was recorded with a future time. The lookup of its unknown outcome is due soon anyway."""
     platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = OutboxStore(database, now=clock)
@@ -149,7 +149,7 @@ async def test_a_kill_while_the_clock_was_ahead_prolongs_no_wait(tmp_path: Path)
 
 
 async def test_a_clock_that_is_set_back_has_rows_wait_side_by_side(tmp_path: Path) -> None:
-    """Final reactions that Slack had postponed were slow: each waited its full time, one after another."""
+    """Otherwise, final reactions that Slack postponed would each wait their full time, one after another."""
     platform, clock = FakePlatform(), OffsetClock()
     clock.ahead += 3600
     async with pump(platform, tmp_path, clock) as delivery:
@@ -178,7 +178,7 @@ async def test_rows_with_a_future_time_are_sent_despite_new_messages(tmp_path: P
 
 
 async def test_rows_of_an_earlier_process_wait_no_longer_than_planned(tmp_path: Path) -> None:
-    """Some were tried before, some were not. The clock was set back while no process ran."""
+    """Some rows were tried before, others were not. The clock was set back while no process ran."""
     platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = OutboxStore(database, now=lambda: clock() + 3600)
@@ -338,7 +338,7 @@ async def test_without_lookup_it_is_repeated_once_after_ten_seconds_and_marked(
 
 
 async def test_a_restart_settles_what_was_being_sent(tmp_path: Path) -> None:
-    """A crash between send and record: the row is found in state `sending`."""
+    """The crash came between the send and its record, so the row is in state `sending`."""
     platform, clock = FakePlatform(), OffsetClock()
     async with Database.open(StoreConfig(), tmp_path) as database:
         outbox = OutboxStore(database)
@@ -473,7 +473,7 @@ async def test_a_file_that_the_platform_refuses_is_reported_with_its_reason(tmp_
 
 
 def note(key: str) -> NewOutboxRow:
-    """Return the row of a text of our own, as a file."""
+    """Return the row of one of the bot's own texts, sent as a file."""
     body = OutboundFile(
         channel="fake",
         reply_target=ReplyTarget(chat="c"),
@@ -550,7 +550,7 @@ async def attempt(delivery: DeliveryWorker, count: int, *, ends: str = "pending"
 async def test_credentials_that_are_refused_are_waited_for_longer_than_anything_else(
     tmp_path: Path,
 ) -> None:
-    """Failures after the credentials work again get a new day of retries."""
+    """When the credentials work again, later failures get a new day of retries."""
     platform, clock = FakePlatform(), OffsetClock()
     refused = DeliveryError("revoked", retryable=True, credentials_refused=True)
     platform.fail("send", refused, times=3)

@@ -1,4 +1,4 @@
-"""A full disk: nothing new is accepted, nothing accepted is lost, and work continues when there is space."""
+"""On a full disk, nothing new is accepted, nothing accepted is lost, and work continues once there is space."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def make_room(database: Database) -> None:
 
 
 class HeldSendPlatform(FakePlatform):
-    """Answers when the test permits it."""
+    """Responds when the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ async def test_a_delivery_that_fails_on_a_full_disk_is_sent_once_when_there_is_r
 async def test_a_message_that_was_accepted_waits_for_its_run_as_long_as_the_disk_is_full(
     tmp_path: Path,
 ) -> None:
-    """The gateway uses the same database, and starts no run until there is space."""
+    """The gateway uses the same database and starts no run until there is space."""
     patience_s = 4.0
     async with (
         turn_harness(tmp_path, patience_s=patience_s) as h,

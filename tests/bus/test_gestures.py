@@ -1,4 +1,4 @@
-"""The messages of one gesture are one turn, with its parts in order, whatever other messages arrive in between."""
+"""The messages of one gesture are one turn, with the parts in order, even if other messages arrive in between."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -319,7 +319,7 @@ async def test_a_card_without_words_yet_is_kept_for_the_whole_answer(tmp_path: P
         await harness.expect_replies("Hello you")
 
 
-# ---- what is in between -----------------------------------------------------------------------
+# ---- messages in between ----------------------------------------------------------------------
 
 
 async def test_two_texts_are_two_turns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hooks: signatures as their senders make them, and payloads that are not what one expects."""
+"""Hooks: signatures as senders create them, and unexpected payloads."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from bus.hooks.config import HookConfig
 from bus.hooks.signature import verify_github, verify_standard
 from bus.hooks.template import MAX_VALUE_CHARS, fill, read_payload
 
-# The example of the specification (https://github.com/standard-webhooks/standard-webhooks).
+# The example from the specification (https://github.com/standard-webhooks/standard-webhooks).
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 BODY = b'{"test": 2432232314}'
 SIGNED = {
@@ -23,7 +23,7 @@ SIGNED = {
 }
 NOW = 1614265330.0
 
-# The example of GitHub's documentation.
+# The example from GitHub's documentation.
 GITHUB_SECRET = "It's a Secret to Everybody"
 GITHUB = {
     "x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",

@@ -1,4 +1,4 @@
-"""An event of another system is a message to the agent, each delivery once, and orders nothing."""
+"""An event from another system is a message to the agent. Each delivery counts once, and runs no command."""
 
 from pathlib import Path
 

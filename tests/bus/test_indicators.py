@@ -62,7 +62,7 @@ async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_
     platform, clock = CardPlatform(), OffsetClock()
     platform.fail("finished", DeliveryError("429", retryable=True, retry_after_s=90.0))
     async with pump(platform, tmp_path, clock) as delivery:
-        for key in ("a", "b"):  # b is closed so late that a start repeats only its indicator
+        for key in ("a", "b"):  # b is closed last, so a restart repeats only its indicator
             row = replace(answer(key), conversation=CONVERSATION)
             await delivery.enqueue(CONVERSATION, [row])
             await settle(delivery, key)
@@ -83,7 +83,7 @@ REFUSED = DeliveryError("channel is archived")
 
 
 def removal(key: str) -> NewOutboxRow:
-    """The row after an answer, which removes the progress notice."""
+    """Return the row after an answer, which removes the progress notice."""
     body = OutboundRemoval(
         channel="cards",
         reply_target=ReplyTarget(chat="c", reply_to="m"),
@@ -142,7 +142,8 @@ async def test_an_answer_of_which_one_text_was_refused_says_so_and_is_not_marked
 
 
 async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Path) -> None:
-    """Under load there are many; each held its message and the frames of the call until a collection of everything."""
+    """Under load there are many refusals. Each would hold its message and the frames of the call until a full
+    collection."""
 
     class RefusalError(DeliveryError):
         alive = 0
@@ -259,7 +260,7 @@ async def test_an_outcome_that_is_rate_limited_is_shown_though_the_clock_jumps(
 
 
 class TypingPlatform(CardPlatform):
-    """Typing has to be repeated, as on Telegram; the calls take a moment."""
+    """Typing must be repeated, as on Telegram, and each call takes a moment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -296,7 +297,7 @@ async def test_the_indicators_of_a_burst_are_bounded() -> None:
         for number in range(len(scopes)):
             tasks.start_soon(show, number)
         await eventually(lambda: len(platform.typing) >= MAX_WORKING)
-        for number in range(2):  # each that ends lets exactly one of those behind show itself
+        for number in range(2):  # each call that ends lets exactly one waiting call start
             scopes[number].cancel()
             shown = MAX_WORKING + number + 1
             await eventually(lambda: len(platform.typing), shown.__le__)
@@ -314,7 +315,7 @@ async def test_an_answer_that_comes_at_once_has_no_working_indicator_in_its_way(
 
 
 class NotingPlatform(TypingPlatform):
-    """Records the calls about the working indicator at the end."""
+    """Records the calls that end the working indicator."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -158,7 +158,7 @@ async def test_a_channel_takes_a_bounded_number_of_pairing_requests(tmp_path: Pa
         pairings = await harness.bus.pairings.list_all()
         assert len(pairings) == 100
         codes = [ENGLISH.pairing_code.format(code=pairing.code) for pairing in pairings]
-        await harness.expect_replies(*codes, ENGLISH.pairing_full)  # the last one is told once
+        await harness.expect_replies(*codes, ENGLISH.pairing_full)  # the last one is notified once
 
 
 async def test_a_command_needs_the_same_permission_as_chat(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ async def test_a_person_chooses_in_private_and_a_group_for_all(tmp_path: Path) -
         assert await last(harness, "/language") == (
             "当前语言：中文\n发送 /language en | zh | auto 进行切换。"
         )
-        # In all private chats of this person, and where a group has no choice of its own.
+        # It applies in all private chats of this person, and in groups without their own setting.
         assert await last(harness, "/stop", chat="c2") == CHINESE.stop_nothing
         assert await last(harness, "/stop", chat="c2", user="other") == ENGLISH.stop_nothing
         assert await last(harness, "/stop", **GROUP) == CHINESE.stop_nothing

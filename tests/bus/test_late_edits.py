@@ -1,4 +1,4 @@
-"""A late edit that the platform carries out after the answer does not remain (seed 2511002 of the proof)."""
+"""If the platform carries out an edit after the answer, the edit does not stay visible (seed 2511002 of the proof)."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -32,14 +32,14 @@ from tests.fakes.platform import CardPlatform
 
 
 async def card_says(platform: CardPlatform, text: str) -> None:
-    """Wait until the first card shows a text as its last one."""
+    """Wait until the first card's latest text is this one."""
     await eventually(
         lambda: [(one.text, one.final) for one in platform.shown[:1]] == [(text, True)]
     )
 
 
 async def pass_time(harness: BusHarness) -> None:
-    """Let the repetition become due, and let the chat's task look for it."""
+    """Let the repeated edit become due, and let the chat's task look for it."""
     harness.clock.ahead += REPEAT_EDIT_AFTER_S + 1
     await harness.send("/status", event="later")
 

@@ -75,7 +75,7 @@ async def test_a_private_answer_is_previewed_and_then_sent_once(tmp_path: Path) 
     assert {(key, stop.token) for key, _, stop in platform.previewed[:seen]} == {
         ("1:preview", STOP)
     }
-    # Stopped before anything was sent: the draft disappears by itself.
+    # The turn was stopped before anything was sent, so the draft disappears by itself.
     assert platform.texts == ["Hello you"]
 
 
@@ -152,7 +152,7 @@ async def test_the_working_message_of_an_earlier_process_goes_as_well(tmp_path: 
 async def test_the_working_message_of_an_earlier_process_goes_after_an_edit_too(
     tmp_path: Path,
 ) -> None:
-    """An edit resets the count of attempts: it does not mean that nothing was shown."""
+    """An edit resets the count of attempts, so a count of 0 does not mean that nothing was shown."""
     platform = ButtonPlatform(notice_after_s=0.01)
     async with turn_harness(tmp_path, platform) as h:
         h.server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))

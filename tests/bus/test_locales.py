@@ -17,14 +17,14 @@ ROOT = Path(__file__).parents[2]
 CATALOGUES = list(LANGUAGES.items())
 OTHERS = [(code, texts) for code, texts in CATALOGUES if texts is not ENGLISH]
 SAME_ANYWHERE: set[str] = set()
-"""Texts without a word in them."""
+"""Texts that contain no words."""
 
 DESCRIPTION_CHARACTERS = 256
-"""Telegram, BotCommand."""
+"""Limit of Telegram's BotCommand."""
 LABEL_CHARACTERS = 75
-"""Slack, button."""
+"""Limit of a Slack button."""
 TOAST_CHARACTERS = 200
-"""Telegram, answerCallbackQuery."""
+"""Limit of Telegram's answerCallbackQuery."""
 
 
 def places(text: str) -> set[str]:
@@ -107,7 +107,7 @@ def test_every_text_is_used() -> None:
         "why_",
         "speech_why_",
         "schedule_outcome_",
-    )  # by the name of a command, by a reason
+    )  # selected by a command's name or by a reason
     unsaid = {
         name for name in fields(ENGLISH) if name not in said and not name.startswith(looked_up)
     }

@@ -1,4 +1,5 @@
-"""Answers that are too long for a chat: the beginning as messages, all of it as a file. Endless ones are ended."""
+"""Answers that are too long for a chat: the beginning is sent as messages, the whole as a file. Endless answers are
+stopped."""
 
 from pathlib import Path
 
@@ -81,7 +82,7 @@ async def test_nothing_of_an_answer_comes_after_stopped(tmp_path: Path) -> None:
         stopped, texts = list(platform.frames), list(platform.texts)
         assert texts[-1] == ENGLISH.stop_done
         assert texts[-2].endswith(ENGLISH.stopped)
-        await harness.send("next", event="next")  # goes the same way as what would come late
+        await harness.send("next", event="next")  # uses the same connection as anything late
         await eventually(lambda: platform.texts[-1] == "Hello you")
         assert platform.texts == [*texts, "Hello you"]
         of_the_stopped = {message for message, _, _ in stopped}

@@ -270,7 +270,7 @@ async def test_an_edit_that_came_too_late_for_the_run_starts_it_again(tmp_path: 
 
 
 async def test_the_last_edit_counts_while_a_turn_is_about_to_run_again(tmp_path: Path) -> None:
-    """It comes after the run ended with the first text, and before the one with the second begins."""
+    """It arrives after the run with the first text ended, and before the run with the second text begins."""
     async with turn_harness(tmp_path) as harness, anyio.create_task_group() as tasks:
         harness.server.accepts_injection = True
         ends = anyio.Event()
@@ -334,7 +334,7 @@ async def test_servers_without_injection_run_the_edited_message_again(tmp_path: 
 async def test_an_edit_is_kept_over_a_crash(
     tmp_path: Path, policy: ChannelPolicy, *, alive: bool
 ) -> None:
-    """The process dies right after the edit was stored, while the run with the earlier text works or is dead."""
+    """The process dies right after the edit was stored. The run with the earlier text still works, or died as well."""
     async with FakeLangGraph() as server:
         server.accepts_injection = True
         async with running_bus(tmp_path, server=server, policy=policy) as harness:
@@ -400,9 +400,9 @@ async def test_a_deletion_is_kept_over_a_crash(tmp_path: Path, *, is_edited: boo
 async def test_a_message_after_a_deleted_or_stopped_one_is_answered_after_a_crash(
     tmp_path: Path, *, is_deleted: bool
 ) -> None:
-    """The process dies after the deletion, or the stop button, was stored, and before the run was canceled.
+    """The process dies after the deletion or the press of the stop button was stored, and before the run was canceled.
 
-    The run of the deleted message consumed what was injected. After the stop, a message was only received.
+    The run of the deleted message consumed the injected message. After the stop, a message was only received.
     """
     async with FakeLangGraph() as server:
         async with running_steered_bus(tmp_path, server=server) as harness:
@@ -510,7 +510,7 @@ async def test_an_edit_while_the_answer_waits_for_the_journal_is_offered(
 
 
 async def test_an_edit_that_arrives_after_a_later_one_changes_nothing(tmp_path: Path) -> None:
-    """Slack resends an event that the bot missed, whatever was sent since."""
+    """Slack resends an event that the bot missed, even if others were sent since."""
     async with running_bus(tmp_path) as harness:
         gate = harness.hold_next_run("First")
         await harness.send("one")
@@ -582,7 +582,7 @@ async def test_an_answered_message_is_offered_to_be_run_again(tmp_path: Path) ->
         assert harness.platform.shown[2].buttons == ()
         assert (await rerun(harness, row, event="p2")).text
         assert len(harness.platform.texts) == 4
-        # Edited again, it is offered again, and the thread contains it once.
+        # After another edit, it is offered again. The thread contains it once.
         await edit(harness, "e2", "II", "c3")
         await eventually(lambda: len(harness.platform.texts) == 5)
         await rerun(harness, row, event="p3")
@@ -806,7 +806,7 @@ async def test_deleting_an_answered_message_changes_nothing(tmp_path: Path) -> N
         await talk(harness, "two")
 
 
-# ---- what does not count ----------------------------------------------------------------------
+# ---- edits that do not count ------------------------------------------------------------------
 
 
 async def test_edits_without_a_change_are_ignored(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Chats that move from node to node while messages arrive: each message is answered once, in order.
 
-Nodes join and leave at random; PARLEY_TEST_LONG=1 tries more orders of events.
+Nodes join and leave at random. PARLEY_TEST_LONG=1 tries more orders of events.
 """
 
 import os
@@ -42,7 +42,7 @@ class Cluster:
     """Buses that join and leave.
 
     Attributes:
-        all: Every bus that ever was, also those that have left.
+        all: Every bus, including those that have left.
         living: Those that take messages.
     """
 
@@ -78,7 +78,7 @@ class Cluster:
         left.set()
 
     async def send(self, random: Random, chat: str, text: str) -> None:
-        """Send a message to any node, and to another one if that node stops, as a platform does."""
+        """Send a message to a random node, and to another one if that node stops, as a platform does."""
         while True:
             harness, _ = random.choice(list(self.living.values()))
             try:
@@ -153,7 +153,7 @@ async def test_a_chat_that_migrates_into_one_of_another_node_is_answered_once(
 
     def platform() -> CardPlatform:
         made = CardPlatform("fake")
-        made.shown = shown  # the nodes see one platform: whichever ends the growing answer edits the same message
+        made.shown = shown  # the nodes share one platform, so either can edit the growing answer
         return made
 
     def greetings() -> int:
@@ -172,7 +172,7 @@ async def test_a_chat_that_migrates_into_one_of_another_node_is_answered_once(
         await nodes.two.bus.intake.migrate_chat("fake", "w", old, new)
         await nodes.one.send("second", chat=new, event="e3")
         await eventually(lambda: greetings() == 2)
-        # The owner of the new chat has looked at what it owns twice, and found a message that it does not answer.
+        # The owner of the new chat has checked its chats twice, and found a message that it must not answer.
         for _ in range(2 * SEARCHES_OF_OWN):
             await nodes.two.bus.failover.search()
         assert nodes.two.bus.load() == (0, 0)
@@ -217,7 +217,7 @@ async def _send_late(harness: BusHarness, database: LateDatabase, text: str, **m
 async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
     store: StoreConfig, tmp_path: Path, held: str
 ) -> None:
-    """The former owner accepted it, or read it from the journal, and has not started it when it is asked."""
+    """When it is asked, the former owner has accepted the message, or read it from the journal, but not started it."""
     late: list[LateDatabase] = []
 
     def wrap(database: Database) -> Database:
@@ -238,7 +238,7 @@ async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
         await one.expect_replies("Hello you")
         await two.expect_replies("Hello you")
         late[0].held = held
-        # The owner accepts it; or it reads what the other node accepted.
+        # The owner accepts it itself, or reads it after the other node accepted it.
         accepting = one if held == "INSERT INTO inbox" else two
         tasks.start_soon(partial(_send_late, accepting, late[0], "third", chat=old, event="e3"))
         await late[0].committed.wait()
@@ -247,10 +247,11 @@ async def test_a_message_that_arrives_while_its_chat_migrates_is_answered_once(
             await two.bus.intake.migrate_chat("fake", "w", old, new)
             await anext(payload async for payload in asked if "bus.held" in payload)
             with pytest.raises(StoreUnavailable):
-                # Its answer comes after that to the question before it, if that has one.
+                # Its answer follows the answer to the question before it, if there is one.
                 await two.bus._context.calls.call(former, "unknown", "")
         if held == "INSERT INTO inbox":
-            # The node that has the message now has answered it. An answer to a message that was only read would show.
+            # The node that now has the message answered it. A second answer, from a node that only read it, would be
+            # visible.
             await eventually(lambda: two.bus.load() == (0, 0))
         late[0].goes_on.set()
         await two.wait_until_finished()

@@ -1,4 +1,4 @@
-"""`/new` while messages are between their commit and their worker: each is answered in the thread it was meant for."""
+"""`/new` while committed messages are not yet dispatched: each is answered in the thread for which it was meant."""
 
 from pathlib import Path
 
@@ -32,13 +32,13 @@ def dispatch(harness: BusHarness, row: InboxRow, text: str) -> None:
 
 
 async def run_of(harness: BusHarness, text: str) -> FakeRun:
-    """Wait until a run was started for a message; return it."""
+    """Wait until a run is started for a message, and return it."""
     await eventually(lambda: text in harness.prompts())
     return harness.server.runs[harness.prompts().index(text)]
 
 
 async def test_messages_after_new_are_answered_in_the_new_thread(tmp_path: Path) -> None:
-    """Accepted before the new thread was stored, and dispatched after that (seed 2511002 of the proof)."""
+    """They are accepted before the new thread is stored, and dispatched after that (seed 2511002 of the proof)."""
     async with running_bus(tmp_path) as harness:
         await harness.send("first", event="first")
         await harness.expect_replies("Hello you")
@@ -57,7 +57,7 @@ async def test_messages_after_new_are_answered_in_the_new_thread(tmp_path: Path)
 async def test_messages_before_new_are_answered_in_the_old_thread_in_order(
     tmp_path: Path,
 ) -> None:
-    """Accepted before the command, and dispatched after it has run: commands go first."""
+    """They are accepted before the command, and dispatched after it ran, because commands go first."""
     async with running_bus(tmp_path) as harness:
         ends = anyio.Event()
         harness.server.scripts.append(Script(ends=ends))

@@ -1,4 +1,4 @@
-"""A message of an API client reaches one chat once, its state can be asked, and the agent knows it."""
+"""A message from an API client reaches one chat once. The client can query its state, and the agent knows it."""
 
 from dataclasses import replace
 from functools import partial

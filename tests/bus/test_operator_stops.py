@@ -1,4 +1,4 @@
-"""An operator stops turns: the chat is told in one line, whatever it has seen of the answer."""
+"""An operator stops turns: the chat gets one line about it, however much of the answer it has seen."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +73,7 @@ async def test_a_waiting_message_is_told_at_once(tmp_path: Path) -> None:
 async def test_after_a_crash_the_chat_is_still_told(
     tmp_path: Path, stopped: int, said: str
 ) -> None:
-    """Killed after the stop of the running or the waiting message was stored, before its turn ended."""
+    """The process is killed after the stop of the running or waiting message was stored, and before its turn ended."""
     platform = FakePlatform()
     async with FakeLangGraph() as server:
         async with running_bus(tmp_path, platform=platform, server=server) as harness:

@@ -1,4 +1,4 @@
-"""Messages that no person sent: the agent knows what sent them, and may say nothing, in private chats too."""
+"""Messages that no person sent: the agent knows what sent them, and may stay silent, even in private chats."""
 
 from pathlib import Path
 

@@ -212,7 +212,7 @@ async def test_mentions_by_bots_are_answered_as_often_in_a_row_as_configured(
         assert await bot_says("hi", "b4", chat="other") is Disposition.ACCEPTED
         assert await bot_says("/status", "b5", chat="other") is Disposition.FROM_BOT
         assert await bot_says("hi", "b6", chat="dm", is_private=True) is Disposition.FROM_BOT
-        # Whatever a person says in the chat counts, also if it is not for the bot.
+        # Every message of a person in the chat counts, even if it is not for the bot.
         await mention(harness, "well", is_addressed=False)
         assert await bot_says("hi", "b7") is Disposition.ACCEPTED
 

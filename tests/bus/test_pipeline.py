@@ -10,7 +10,7 @@ from tests.bus.harness import inbound_message
 
 
 class RecordingStage:
-    """A stage that notes that it ran."""
+    """A stage that records that it ran."""
 
     def __init__(self, name: str, trail: list[str], ends: Disposition | None = None) -> None:
         self._name, self._trail, self._ends = name, trail, ends

@@ -97,7 +97,7 @@ async def test_refused_messages_are_not_counted(tmp_path: Path) -> None:
 
 
 async def test_messages_that_could_not_be_stored_are_not_counted(tmp_path: Path) -> None:
-    """The platform keeps resending it: when there is room, it counts as its sender's first message."""
+    """The platform keeps resending the message. Once there is room, it counts as its sender's first one."""
     async with running_bus(tmp_path, config=CONFIG) as harness:
         await fill(harness.database)
         for _ in range(THREE.messages):
@@ -152,7 +152,7 @@ def test_people_are_counted_by_platform_and_workspace_for_a_limited_time() -> No
     assert rates.acquire(bob, one, kind="chat", now=103.0) == 0
     assert rates.acquire(eve, one, kind="chat", now=103.0) == 0
     assert len(rates._sent) == 2
-    assert rates.acquire(ann, one, kind="chat", now=103.0) == 0  # forgotten meanwhile
+    assert rates.acquire(ann, one, kind="chat", now=103.0) == 0  # forgotten in the meantime
 
 
 def test_a_clock_that_is_set_back_refuses_nobody() -> None:

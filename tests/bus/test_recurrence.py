@@ -1,4 +1,4 @@
-"""The times of schedules: both switches of daylight saving time, any zone, active hours, and what cannot be used."""
+"""The times of schedules: both switches of daylight saving time, any zone, active hours, and invalid schedules."""
 
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise

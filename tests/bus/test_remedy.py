@@ -1,4 +1,4 @@
-"""What lets in the sender of a refused message."""
+"""The remedy that lets in the sender of a refused message."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ ADMITTED = Remedy(kind="admitted", can_answer=True)
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    """Yield an open database. (It holds no task group, so a fixture may hold it.)"""
+    """Yield an open database. A fixture may do this because the database holds no task group."""
     place_database(tmp_path)
     async with Database.open(StoreConfig(), tmp_path) as opened:
         yield opened

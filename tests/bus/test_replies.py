@@ -1,4 +1,4 @@
-"""The reply that people read, from the events of a run."""
+"""The reply that people see, built from the events of a run."""
 
 import pytest
 

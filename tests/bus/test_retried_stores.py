@@ -45,7 +45,7 @@ async def test_a_run_is_tried_again_as_long_as_that_may_help() -> None:
     patience = RunPatience(0.0)
     assert patience.wait_s(RunError("refused"), is_outage=False) is None
     assert patience.wait_s(AgentUnavailable("away"), is_outage=False) is None
-    # Our database fails, which the server uses too: the patience begins when it works again.
+    # The server uses our database, which fails, so the time limit starts only when the database works again.
     longer = RunPatience(60.0)
     assert longer.wait_s(AgentUnavailable("away"), is_outage=True)
     assert RunPatience(0.0).wait_s(AgentThreadBusy(), is_outage=False)

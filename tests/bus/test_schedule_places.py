@@ -1,4 +1,4 @@
-"""Schedules in other chats: only where the platform says that the person is a member, and they may use the bot."""
+"""Schedules in other chats: only where the platform confirms that the person is a member and may use the bot."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class MemberPlatform(FakePlatform):
 
 
 async def write_in_groups(harness: BusHarness, titles: dict[str, str]) -> None:
-    """Let somebody else write in groups; `titles` by ID."""
+    """Let another person write in groups. `titles` maps IDs to titles."""
     for chat, title in titles.items():
         sent = {"chat": chat, "user": "bob", "chat_title": title, "is_private": False}
         await harness.send("hello", **sent, topic="t1")
@@ -81,7 +81,7 @@ async def test_nobody_learns_of_a_chat_of_which_they_are_no_member(tmp_path: Pat
         assert await refusal(harness, asked_by(), "g1") == unknown
         assert await refusal(harness, asked_by(), "layoff") == unknown
         assert await refusal(harness, asked_by(), "Hidden") == unknown
-        # Of two chats with a name, the one of which they are a member is meant.
+        # If two chats share a name, it means the one in which the person is a member.
         assert (await harness.bus.places.find(asked_by(), "Sales")).key.chat == "g2"
         platform.fail("is_member", DeliveryError("not now"), times=2)
         assert await refusal(harness, asked_by(), "Sales") == unknown

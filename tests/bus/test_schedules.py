@@ -1,4 +1,4 @@
-"""Schedules of chats: each due time runs once or is told as missed, with the rights of its owner at that time."""
+"""Schedules of chats: each due time runs once or is reported as missed, with the owner's rights at that time."""
 
 import itertools
 import operator
@@ -43,7 +43,7 @@ async def plan(
     overlap: OverlapPolicy = "queue",
     **asked: object,
 ) -> Schedule:
-    """Set up a schedule by a message of u."""
+    """Set up a schedule with a message from the user `u`."""
     request = ScheduleRequest(
         prompt=prompt,
         kind="every" if expression.endswith(("h", "m")) else "once",
@@ -56,7 +56,7 @@ async def plan(
 
 
 async def occurrences(harness: BusHarness, schedule: Schedule) -> list[Occurrence]:
-    """Return what came of a schedule's due times, the latest first."""
+    """Return the outcomes of a schedule's due times, the latest first."""
     await harness.bus.scheduler.settle(schedule.id)
     return await ScheduleStore(harness.database).list_occurrences(schedule.id, limit=100)
 
@@ -308,7 +308,7 @@ async def test_the_list_and_its_buttons(tmp_path: Path) -> None:
         assert (await press(harness, "Resume 1", event_id="p2")).text.startswith(
             "Resumed: the news"
         )
-        # A press that the platform sends again starts it once.
+        # If the platform resends the press, the schedule still starts once.
         for _ in range(2):
             pressed = await press(harness, "Run 1 now", event_id="p3")
             assert pressed.text == "Started: the news please"

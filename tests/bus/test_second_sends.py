@@ -1,4 +1,4 @@
-"""What people may see if a delivery of unknown outcome is sent again."""
+"""What people may see if a delivery with an unknown outcome is sent again."""
 
 from dataclasses import replace
 

@@ -91,7 +91,7 @@ async def test_a_chosen_model_and_agent_answer_the_next_message(tmp_path: Path) 
 
 
 async def test_the_agent_learns_which_agents_people_may_choose(tmp_path: Path) -> None:
-    """It delegates to no others."""
+    """It can delegate only to these."""
     policy = OPEN.model_copy(update={"agents": ["reviewer"]})
     async with running_bus(tmp_path / "some", policy=policy) as harness:
         await harness.send("hello")
@@ -111,7 +111,7 @@ async def test_a_topic_has_its_own_choice_once_it_has_begun(tmp_path: Path) -> N
         await harness.send("/model qwen", topic="t1")
         await harness.send(
             "/model gpt", topic="t2"
-        )  # a topic that it opens itself: meant for the chat
+        )  # a topic that Slack opens by itself: meant for the chat
         await harness.expect_replies(
             "Hello you",
             "The model of this conversation is now qwen.",
@@ -190,7 +190,7 @@ async def test_memory_belongs_to_the_user_in_private_and_to_the_chat_in_a_group(
 async def test_answers_that_only_the_author_sees_do_not_reach_the_groups_memory(
     tmp_path: Path,
 ) -> None:
-    """The text that people type after a slash command on Slack."""
+    """This is about the text that people type after a slash command on Slack."""
     async with running_bus(tmp_path) as harness:
         own = ReplyTarget(chat="g", response_url="https://hooks.test/x")
         await harness.send("/memory", user="ann", chat="g", is_private=False, reply_target=own)
@@ -288,7 +288,7 @@ def test_no_two_people_or_chats_share_a_scope(seats: list[tuple[str, str, bool]]
 
 
 async def test_the_default_says_which_model_answers(tmp_path: Path) -> None:
-    """That of the session, or else of the agent, or else the first one."""
+    """It is the session's model, or else the agent's, or else the first one."""
     async with running_bus(tmp_path / "agent") as harness:
         harness.gateway.documents["agents"] = {"agents": [{"name": "reviewer", "model": "qwen"}]}
         await harness.send("/agent reviewer")
@@ -307,7 +307,7 @@ async def test_the_default_says_which_graph_answers_by_default(tmp_path: Path) -
     session = SessionConfig(assistant_id="helper")
     policy = OPEN.model_copy(update={"session": session})
     async with running_bus(tmp_path, policy=policy, graphs=frozenset({"helper"})) as harness:
-        # Each after the answer to the one before: commands of a chat run side by side.
+        # Send each after the answer to the previous one, because the commands of a chat run concurrently.
         told = [
             "The agent of this chat is now reviewer.",
             "The agent of this chat is now the default (helper).",

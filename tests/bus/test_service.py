@@ -191,7 +191,7 @@ async def test_no_kill_makes_a_refusal_silent(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_whose_transaction_runs_twice_is_reported_once(tmp_path: Path) -> None:
-    """Units run again if another one of their batch fails, or on PostgreSQL if another node was first."""
+    """Units run again if another one in their batch fails, or, on PostgreSQL, if another node was first."""
     config = BusConfig(max_queue=1, drain_s=0.1)
     async with running_bus(tmp_path, config=config, wrap=RepeatingDatabase) as harness:
         harness.server.scripts.append(hanging())
@@ -290,7 +290,7 @@ async def test_stop_in_a_topic_where_nothing_runs_leaves_other_topics_alone(tmp_
 
 
 async def test_stop_as_a_message_of_its_own_stops_ones_own_turns(tmp_path: Path) -> None:
-    """Slack and chains of replies: a message outside every thread begins one, named by its own id."""
+    """On Slack, and in chains of replies, a message outside every thread starts a thread named by its own ID."""
     group: dict[str, object] = {"is_private": False, "chat": "room"}
     async with running_bus(tmp_path) as harness:
         harness.server.scripts.append(hanging())
@@ -339,7 +339,7 @@ HELP = [
     help_text(ENGLISH)[start : start + PART_CHARS]
     for start in range(0, len(help_text(ENGLISH)), PART_CHARS)
 ]
-"""The answer to /help, as the platform cuts it."""
+"""The answer to /help, as the platform splits it."""
 
 FACTS = (
     "What I remember about you (2):\n"
@@ -378,7 +378,7 @@ async def test_a_command_that_meets_a_bug_says_that_it_failed(tmp_path: Path) ->
         await harness.send("/help", event="e1")
         await harness.expect_replies(ENGLISH.command_failed)
         assert await state_of(harness, "e1") == "dead"
-        # If even that notice cannot be stored, the next command is answered anyway, and this one runs again.
+        # If even that notice cannot be stored, the next command is still answered, and this one runs again.
         harness.platform.fail("split", RuntimeError("a bug"), times=2)
         await harness.send("/help", event="e2")
         await eventually(lambda: not harness.platform._failures["split"])
@@ -689,7 +689,8 @@ async def test_commands_are_a_work_group_of_their_own_and_their_turns_are_not(
         WORK_GROUP.set("fake")
         await harness.send("hi")
         await eventually(lambda: len(groups) == 1)
-        # In another chat: the task that still records the first answer would send it.
+        # This message is in another chat. In the first chat, the task that still records the first answer would send
+        # it.
         await harness.send("/status", chat="other")
         await eventually(lambda: len(groups) == 2)
         await harness.send("/retry")
@@ -764,7 +765,7 @@ class _NoIntake(Intake):
 
 
 async def test_rows_of_a_disabled_channel_wait_until_it_is_enabled(tmp_path: Path) -> None:
-    """Disabled between two starts: its messages and answers are kept."""
+    """The channel is disabled between two starts. Its messages and answers are kept."""
     broken = FakePlatform("fake")
     broken.fail("send", DeliveryError("503", retryable=True, retry_after_s=60.0), times=9)
     async with running_bus(tmp_path, platform=broken) as harness:

@@ -1,4 +1,4 @@
-"""The speech service: retries, errors in every form, time limits, names of files."""
+"""The speech service: retries, errors in every form, time limits, file names."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -215,7 +215,7 @@ async def test_a_crash_loses_nothing_and_answers_nothing_twice(
             if heard:
                 gate.set()
                 await eventually(lambda: len(harness.thread_messages()) == 2)
-        # The end of the bus cancels no run. This one continues, or died with its server.
+        # Stopping the bus cancels no run. This one continues, or died with its server.
         [run] = server.runs
         if not heard:
             run.injected.clear()
@@ -258,7 +258,8 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
 async def test_a_message_waits_for_its_thread_as_long_as_an_outage_lasts(
     tmp_path: Path, mode: Literal["steer", "queue"]
 ) -> None:
-    """Until then it is unknown whether a run consumed it. The bot offers to answer an edit that arrives meanwhile."""
+    """Until the outage ends, it is unknown whether a run consumed the message. If an edit arrives before then, the bot
+    offers to answer it."""
     policy = OPEN.model_copy(update={"session": SessionConfig(busy=mode)})
     async with FakeLangGraph() as server:
         await _die_before_a_consumed_message_is_finished(tmp_path, server)
@@ -290,7 +291,7 @@ async def test_a_message_that_waits_for_its_thread_can_be_stopped(tmp_path: Path
 
 
 async def _until_asked(server: FakeLangGraph, times: int) -> None:
-    """Wait until a thread was requested this many times from now on."""
+    """Wait until a thread has been requested this many times from now on."""
 
     def count() -> int:
         return sum(path.endswith("/state") for _, path in server.requests)
@@ -302,7 +303,7 @@ async def _until_asked(server: FakeLangGraph, times: int) -> None:
 async def _die_before_a_consumed_message_is_finished(
     home: Path, server: FakeLangGraph, *, is_edited: bool = False
 ) -> None:
-    """Let the process die between the end of a turn and the end of the message e2 that was injected into it."""
+    """Let the process die between the end of a turn and finishing the message e2, which was injected into it."""
     async with running_steered_bus(home, server=server) as harness:
         gate = harness.hold_next_run("Both")
         await harness.send("one")

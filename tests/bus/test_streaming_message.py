@@ -1,4 +1,4 @@
-"""The growing message: always the latest text, and no work for text that nobody sees."""
+"""The growing message: always the latest text, and no work for text that is never shown."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ INTERVAL_S = 1.0
 
 @asynccontextmanager
 async def showing(platform: CardPlatform, home: Path) -> AsyncIterator[LiveReply]:
-    """Show a turn that runs."""
+    """Show a running turn."""
     inbound = InboundMessage(
         event_id="e1",
         message_id="e1",
@@ -75,7 +75,7 @@ async def test_text_written_while_a_card_waits_is_in_its_next_update(tmp_path: P
         shown.update(lambda: "one")
         assert await frames(platform, 1) == ["one"]
         shown.update(lambda: "one two")
-        await anyio.wait_all_tasks_blocked()  # the patch has been asked for, and waits for its time
+        await anyio.wait_all_tasks_blocked()  # the patch was requested, and waits until it is due
         shown.update(lambda: "one two three")
         assert await frames(platform, 2) == ["one", "one two three"]
 

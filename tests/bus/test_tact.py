@@ -16,7 +16,7 @@ from tests.fakes.platform import CardPlatform
 
 
 class RemovableCards(CardPlatform):
-    """Messages grow in place, and can be deleted, as on Feishu."""
+    """A platform on which messages grow in place and can be deleted, as on Feishu."""
 
     async def delete_message(self, place: ReplyTarget, message: MessageId) -> None:
         self.shown = [one for one in self.shown if one.id != message]
@@ -27,7 +27,7 @@ FOLLOWUP: dict[str, object] = {**GROUP, "is_addressed": False, "replies_to": ("o
 
 
 async def mention(harness: BusHarness) -> None:
-    """Start a conversation in the thread by a mention, and wait for its answer."""
+    """Start a conversation in the thread with a mention, and wait for the answer."""
     await harness.send("@bot hello", **GROUP)
     await harness.expect_replies("Hello you")
 

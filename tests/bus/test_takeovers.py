@@ -31,7 +31,7 @@ QUIET = BusConfig(drain_s=0.2, takeover=TakeoverConfig(tell_people=False))
 TAKE_OVER_SILENTLY = """
 UPDATE conversation SET taken_over_by = 'ops', taken_over_at = 1 WHERE thread_id = :thread_id
 """
-"""As if the process had been killed after the commit, and no other one had seen it yet."""
+"""The state after the process was killed right after the commit, before another process saw it."""
 OPEN_ROOMS = ChannelPolicy(dm_policy="open", group_policy="open", admin_users=["boss"])
 
 
@@ -222,7 +222,7 @@ async def test_people_are_told_in_their_language(tmp_path: Path) -> None:
         await shows(h, 1)
         await h.wait_until_finished()
         thread_id = await thread_of(h)
-        for _ in range(2):  # A repetition says nothing again.
+        for _ in range(2):  # Repeating the request posts nothing.
             await h.bus.takeovers.begin(thread_id, "ops")
         await h.bus.takeovers.end(thread_id)
         await shows(h, 3)
@@ -242,7 +242,7 @@ async def test_edits_and_deletions_during_a_takeover(tmp_path: Path) -> None:
         assert back.summary == f"{TAKEOVER_HEADING}\n> Person u: right"
         await h.send("go on")
         await shows(h, 2)
-        assert len(h.platform.shown) == 2  # Nothing was offered meanwhile.
+        assert len(h.platform.shown) == 2  # In the meantime, nothing was offered.
 
 
 async def test_only_the_conversation_is_taken_over(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from tests.fakes.platform import CardPlatform, FakePlatform
 
 @dataclass
 class TurnHarness:
-    """The half of the bus that turns need, on a real journal."""
+    """The part of the bus that turns need, on a real journal."""
 
     platform: FakePlatform
     inbox: InboxStore
@@ -101,13 +101,13 @@ class TurnHarness:
         return replace(begun, start=None)
 
     async def restarted(self) -> Turn:
-        """The turn in the next process."""
+        """Return the turn in the next process."""
         [row] = await self.inbox.list_unfinished()
         return self.turn(row, decode_inbound(row.body))
 
 
 class BreakingRuns(RemoteRuns):
-    """Runs with a bug: it shows when a run has ended."""
+    """Runs with a bug that appears when a run has ended."""
 
     @override
     async def events(
@@ -291,7 +291,8 @@ async def test_after_a_crash_a_run_under_way_is_joined(tmp_path: Path) -> None:
         async with anyio.create_task_group() as dying:
             dying.start_soon(turn.run)
             await eventually(h.inbox.list_unfinished, lambda rows: rows[0].run_id)
-            # It reads the stream, which would else be left to the next turn. Another process has no such stream.
+            # The turn reads the stream, which would otherwise be left for the next turn. Another process has no such
+            # stream.
             await eventually(lambda: not h.runs._opened)
             dying.cancel_scope.cancel()
         turn = await h.restarted()

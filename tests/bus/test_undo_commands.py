@@ -1,4 +1,4 @@
-"""/undo and /retry: the last message is removed once, or answered again."""
+"""/undo and /retry: the last message is removed once or answered again."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ async def ask(harness: BusHarness, command: str, **changes: object) -> str:
 
 
 def thread(harness: BusHarness) -> list[str]:
-    """The content of the only thread."""
+    """Return the content of the only thread."""
     [messages] = harness.server.threads.values()
     return [str(message["content"]) for message in messages]
 

@@ -1,4 +1,4 @@
-"""People's files reach the thread, and the agent is told which ones did not."""
+"""People's files reach the thread, and the agent learns which ones did not."""
 
 import tempfile
 from collections import deque

@@ -1,4 +1,4 @@
-"""Recordings in messages: when people see the words, and when they are transcribed again."""
+"""Recordings in messages: when people see the transcript, and when recordings are transcribed again."""
 
 import re
 from dataclasses import replace
@@ -101,7 +101,7 @@ async def test_a_failed_answer_that_is_tried_again_shows_the_words_once(tmp_path
         await harness.wait_until_finished()
         assert harness.platform.texts.count("> 🎤 Call me.") == 1
         assert harness.prompts()[0] == harness.prompts()[1]
-        assert len(speech.requests) == 1  # the words are in the thread
+        assert len(speech.requests) == 1  # the transcript is in the thread
 
 
 async def test_a_recording_is_injected_as_words(tmp_path: Path) -> None:

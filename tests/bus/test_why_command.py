@@ -1,4 +1,4 @@
-"""/why: admins learn why messages were not answered, others do not."""
+"""/why: admins learn why messages were not answered; others do not."""
 
 from pathlib import Path
 
