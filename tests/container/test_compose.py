@@ -1,7 +1,7 @@
-"""docker-compose.yaml, run by the real Compose: its profiles answer, and keep what was said.
+"""docker-compose.yaml, run by the real Compose: its profiles answer, and keep conversations.
 
-`.ci/container` sets PARLEY_TEST_COMPOSE (the command), and PARLEY_POSTGRES and PARLEY_NGINX where no registry has these
-images. The ports are those of the file.
+`.ci/container` sets PARLEY_TEST_COMPOSE (the command). Where no registry has these images, it also sets PARLEY_POSTGRES
+and PARLEY_NGINX. The ports are those of the file.
 """
 
 import os
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Project:
-    """The repository's compose file in a folder of its own."""
+    """The repository's compose file in a separate folder."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Project:
         self._options = options
 
     async def run(self, *arguments: str) -> str:
-        """Run a command of Compose; return its output. Fails with what it printed."""
+        """Run a command of Compose, and return its output. If it fails, the error contains the output."""
         command = [
             *COMPOSE, "--project-name", self._name, "--project-directory", str(self.folder),
             *self._options, *arguments,
@@ -53,13 +53,13 @@ class Project:
         return output
 
     async def up(self, *arguments: str) -> None:
-        """Start everything; return when it is healthy."""
+        """Start everything. Return when it is healthy."""
         await self.run("up", "--detach", "--no-build", "--wait", *arguments)
 
 
 @asynccontextmanager
 async def project(folder: Path, *options: str) -> AsyncIterator[Project]:
-    """Prepare the folder as docs/howto/run-in-docker.md says; remove the containers and volumes at the end."""
+    """Prepare the folder as described in docs/howto/run-in-docker.md. Remove the containers and volumes at the end."""
     copy_files(folder)
     found = Project(folder, *options)
     try:
@@ -70,7 +70,7 @@ async def project(folder: Path, *options: str) -> AsyncIterator[Project]:
 
 
 def copy_files(folder: Path) -> None:
-    """Copy what Compose reads, and write the secrets' file."""
+    """Copy the files that Compose reads, and write the file with the secrets."""
     folder.chmod(0o755)
     shutil.copytree(ROOT / "deploy", folder / "deploy")
     shutil.copy(ROOT / "docker-compose.yaml", folder)
@@ -86,7 +86,7 @@ def client(url: str, verify: ssl.SSLContext | bool = True) -> httpx.AsyncClient:
 
 
 async def say(service: httpx.AsyncClient, text: str, thread_id: str | None = None) -> str:
-    """Say something to the agent, through the API for LangGraph's clients; return the thread's ID."""
+    """Send a message to the agent through the LangGraph API, and return the thread's ID."""
     if thread_id is None:
         created = (await service.post("/api/langgraph/threads", json={})).raise_for_status()
         thread_id = str(created.json()["thread_id"])
@@ -107,7 +107,7 @@ async def said(service: httpx.AsyncClient, thread_id: str) -> list[str]:
 
 
 def write_config(folder: Path, config: Mapping[str, object]) -> None:
-    """Write config.yaml, and mount it, as the comment in the compose file says."""
+    """Write config.yaml and mount it, as described in the compose file's comment."""
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump({"config_version": 1, **config}))
     file.chmod(0o644)

@@ -1,9 +1,10 @@
-"""The image: read-only, unprivileged, healthy at any port; answers, runs commands where it may, stops cleanly.
+"""The image is read-only, unprivileged and healthy on any port. It answers, runs commands where allowed, and stops
+cleanly.
 
-`.ci/container` builds an image and runs these tests with it: PARLEY_TEST_IMAGE names the image, PARLEY_TEST_ENGINE the
-command of the container engine with the options that this machine needs, such as `podman --runtime runc`. For the
-Docker sandbox, PARLEY_TEST_SOCKET is the engine's socket, PARLEY_TEST_DOCKER a program `docker` that runs in the image,
-and PARLEY_TEST_SANDBOX_IMAGE an image with bash.
+`.ci/container` builds an image and runs these tests with it. PARLEY_TEST_IMAGE names the image. PARLEY_TEST_ENGINE is
+the command of the container engine with the options that this machine needs, such as `podman --runtime runc`. For the
+Docker sandbox, PARLEY_TEST_SOCKET is the engine's socket, PARLEY_TEST_DOCKER is a `docker` program that runs in the
+image, and PARLEY_TEST_SANDBOX_IMAGE is an image with bash.
 """
 
 import os
@@ -43,11 +44,11 @@ pytestmark = pytest.mark.skipif(
 HARDENED = (
     "--read-only", "--tmpfs=/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
 )  # fmt: skip
-"""As in docker-compose.yaml."""
+"""The same as in docker-compose.yaml."""
 
 UNMASKED = "systempaths=unconfined" if Path(ENGINE[0]).name == "docker" else "unmask=ALL"
 RELAXED = ("--security-opt", "seccomp=unconfined", "--security-opt", UNMASKED)
-"""What bubblewrap needs, in the words of Docker or podman."""
+"""The options of Docker or podman that bubblewrap needs."""
 
 
 class Container:
@@ -58,7 +59,7 @@ class Container:
         self.port = port
 
     async def execute(self, *command: str) -> tuple[int, str]:
-        """Run a command in it; return its exit code and output."""
+        """Run a command in the container, and return its exit code and output."""
         done = await engine("exec", self.name, *command)
         return done.returncode, (done.stdout + done.stderr).decode()
 
@@ -92,7 +93,7 @@ def write_readable(file: Path, text: str) -> None:
 async def container(
     folder: Path, config: dict[str, Any], *options: str
 ) -> AsyncIterator[Container]:
-    """Run the image with a configuration, on the network of this machine."""
+    """Run the image with a configuration, on this machine's network."""
     running = Container(f"parley-test-{uuid4().hex[:12]}", free_port())
     gateway = {"host": "127.0.0.1", "port": running.port}
     file = folder / "config.yaml"
@@ -166,7 +167,7 @@ async def test_commands_run_in_bubblewrap_where_the_profile_allows_it(tmp_path: 
     reason="PARLEY_TEST_SOCKET, PARLEY_TEST_DOCKER and PARLEY_TEST_SANDBOX_IMAGE are not set",
 )
 async def test_commands_run_in_containers_that_the_container_starts(tmp_path: Path) -> None:
-    """As in deploy/compose/docker-sandbox.yaml, without its image: the program is mounted."""
+    """As in deploy/compose/docker-sandbox.yaml, but with the `docker` program mounted instead of its image."""
     data = tmp_path / "data"
     data.mkdir()
     os.chown(data, 10001, 10001)

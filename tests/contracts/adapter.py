@@ -1,4 +1,4 @@
-"""The contract between the bus and every platform's adapter: one suite that runs for each of them."""
+"""The contract between the bus and every platform's adapter: one suite that runs for each adapter."""
 
 import re
 from collections.abc import AsyncIterator
@@ -47,10 +47,10 @@ def _received(rig: Rig, recorder: RecordingIntake, text: str) -> bool:
 
 
 class AdapterContract:
-    """The suite. Each subclass names its rig."""
+    """The suite. Each subclass sets its rig."""
 
     def make_rig(self) -> Rig:
-        raise AssertionError("a subclass names its rig")
+        raise AssertionError("a subclass must set its rig")
 
     @pytest.fixture
     def rig(self) -> Rig:
@@ -235,7 +235,7 @@ class RemoteContract(AdapterContract):
 
     @override
     def make_rig(self) -> RemoteRig:
-        raise AssertionError("a subclass names its rig")
+        raise AssertionError("a subclass must set its rig")
 
     @override
     @pytest.fixture

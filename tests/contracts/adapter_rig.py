@@ -52,10 +52,10 @@ class Rig(ABC):
 
     @abstractmethod
     def unacknowledged(self) -> int:
-        """Return how many messages the platform considers not received."""
+        """Return how many messages the platform considers undelivered."""
 
     def acknowledged(self) -> bool:
-        """Return whether the platform considers all messages received."""
+        """Return whether the platform considers all messages delivered."""
         return self.unacknowledged() == 0
 
     async def overtake(self, recorder: RecordingIntake) -> None:

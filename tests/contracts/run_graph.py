@@ -21,7 +21,7 @@ async def answer(state: MessagesState) -> dict[str, Any]:
     if said == "wait":
         await asyncio.sleep(WAIT_S)
     if said == "fail":
-        raise ValueError("as you wished")
+        raise ValueError("as requested")
     if said == "ask":
         said = str(interrupt("Red or blue?"))
     return {"messages": [AIMessage(f"You said: {said}")]}

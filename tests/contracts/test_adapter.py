@@ -21,7 +21,7 @@ from tests.fakes.intake import RecordingIntake
 
 
 class TerminalRig(Rig):
-    """One terminal in this process. If a line is refused, its person sees an error and types it again."""
+    """One terminal in this process. If a line is refused, the person sees an error and types it again."""
 
     name = "terminal"
     rooms = False

@@ -1,4 +1,4 @@
-"""The guarantees that conversations need from every run server: this process, another Parley, or LangGraph's server."""
+"""The guarantees that conversations need from every run server: this process, another Parley, LangGraph's server."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -54,7 +54,7 @@ async def another_parley(folder: Path) -> AsyncIterator[Runs]:
 
 @pytest.fixture(scope="module")
 def langgraphs_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run LangGraph's own server, which takes a second to start. Each test has threads of its own there."""
+    """Run LangGraph's own server, which takes a second to start. Each test uses its own threads there."""
     folder = tmp_path_factory.mktemp("langgraph")
     file = Path(__file__).parent / "run_graph.py"
     config = folder / "langgraph.json"
@@ -74,7 +74,7 @@ async def langgraphs_server(url: str) -> AsyncIterator[Runs]:
 
 @pytest.fixture(params=[embedded, another_parley], ids=lambda opening: opening.__name__)
 def parley(request: pytest.FixtureRequest, tmp_path: Path) -> At:
-    """Return a function that opens Parley's runtime, and opens it again after it ended."""
+    """Return a function that opens Parley's runtime, and can reopen it after it ended."""
     opening: Opening = request.param
     return lambda: opening(tmp_path)
 
@@ -235,7 +235,7 @@ async def test_a_run_goes_on_without_a_reader_and_ends_when_it_is_canceled(at: A
             isinstance(part, StateSnapshot) and len(part.values["messages"]) > 1 for part in parts
         )
         assert await runs.get_status(thread_id, run_id) == "interrupted"
-        assert not await runs.cancel(thread_id, run_id)  # A run that has ended is acceptable too.
+        assert not await runs.cancel(thread_id, run_id)  # A run that has ended is acceptable, too.
 
 
 async def test_the_next_run_waits_for_the_one_before(at: At) -> None:
@@ -348,7 +348,7 @@ async def test_a_run_whose_id_never_came_is_canceled_by_its_message(at: At) -> N
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(
                 runs.start, message(thread_id, "hi")
-            )  # Possibly until that run begins.
+            )  # This may take until that run begins.
             await eventually(lambda: runs.find_run(thread_id, None, "fake:hi"))
             tasks.cancel_scope.cancel()
         assert await runs.cancel(thread_id, "", "fake:hi")
@@ -498,7 +498,7 @@ async def test_a_start_that_is_canceled_anywhere_leaves_nothing_open(parley: At)
 
 
 async def cancel_again_and_again(runs: Runs, thread_id: str) -> None:
-    """Cancel a start that was canceled while its server was about to take it."""
+    """Keep canceling a start that was canceled while its server was about to accept it."""
     while True:
         await runs.cancel(thread_id, "", "fake:wait")
         await anyio.sleep(0.02)

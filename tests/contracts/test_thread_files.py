@@ -1,4 +1,4 @@
-"""The guarantees about files that conversations need, with threads in this process or at another gateway."""
+"""The guarantees about files that conversations need, with threads in this process or on another gateway."""
 
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ class Threads:
     services: AgentServices
 
     def write_output(self, name: str, content: bytes) -> None:
-        """Write a file like the agent."""
+        """Write a file as the agent does."""
         folder = self.services.folders.folders(THREAD).outputs
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

@@ -47,7 +47,7 @@ class WebhookApp:
 
 
 def slack_over_http(slack: FakeSlack) -> dict[str, str]:
-    """Return the settings with which Slack's requests are accepted."""
+    """Return the settings that accept Slack's requests."""
     return {"mode": "http", "signing_secret": slack.events.secret, "app_token": ""}
 
 
