@@ -32,7 +32,7 @@ OPTIONS = [
 
 
 class FakeAcpAgent:
-    """Writes its input into its folder, then behaves according to its kind."""
+    """Writes its input into its folder, then acts according to its behavior."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -1,6 +1,6 @@
 """An ACP agent without a library.
 
-It starts fast, and its first argument selects how it misbehaves. It reads and writes protocol lines as in the
+It starts fast. Its first argument selects how it misbehaves. It reads and writes protocol lines as in the
 specification.
 """
 
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def stay() -> None:
-    """Start a child process that stays."""
+    """Start a child process that keeps running."""
     note("pids", f"{os.getpid()} {subprocess.Popen(['sleep', '600']).pid}")
 
 
@@ -66,7 +66,7 @@ def answered(kind: str, text: str) -> dict[str, Any]:
 
 
 def work(kind: str, text: str) -> None:
-    """Behave according to the kind."""
+    """Act according to the selected behavior."""
     if kind == "file":
         path = Path("made.txt").absolute()
         path.write_text(text, "utf-8")

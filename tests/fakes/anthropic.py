@@ -1,4 +1,4 @@
-"""Anthropic's Messages API: the events of a scripted reply, what it refuses, and what it caches."""
+"""Anthropic's Messages API: the events of a scripted reply, the requests that it refuses, and its prompt cache."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from agent.models.scripted import split_words
 Event = dict[str, Any]
 
 MAX_MARKS = 4
-"""Most blocks with `cache_control` in a request."""
+"""Maximum blocks with `cache_control` in a request."""
 
 LOOKBACK_BLOCKS = 20
-"""How many blocks before a mark the API looks for a cached beginning.
+"""How many blocks before a mark the API searches for a cached prefix.
 
 The source of both numbers: platform.claude.com/docs/en/build-with-claude/prompt-caching."""
 
@@ -30,7 +30,7 @@ def events(
 ) -> Iterator[Event]:
     """Yield the events of one answer: thinking, a text, then tool calls {id, name, arguments}.
 
-    With `sources` (URL and title), the server searched the web before, and the text cites them.
+    With `sources` (URL and title), the server has searched the web, and the text cites them.
     """
     cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
     begun = {
@@ -94,7 +94,7 @@ def _add_delta(block: Event, delta: Event) -> None:
 def _blocks(
     thinking: str, text: str, calls: list[Event], sources: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[Event, list[Event]]]:
-    """Yield each content block: its start, and its deltas."""
+    """Yield the start and the deltas of each content block."""
     if thinking:
         deltas = [
             {"type": "thinking_delta", "thinking": thinking},
@@ -158,13 +158,13 @@ def _results_problem(message: Mapping[str, Any], following: Mapping[str, Any]) -
 
 
 class MarkedPromptCache:
-    """The beginnings of prompts that end at a mark: nothing else is cached, and only near a mark it is looked for."""
+    """Caches the prefixes of prompts that end at a mark, and looks for cached prefixes only near marks."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
 
     def cached_share(self, body: Mapping[str, Any]) -> float:
-        """Return which part of a prompt is cached, 0.0 to 1.0, and cache its beginnings up to its marks."""
+        """Return the cached share of a prompt, 0.0 to 1.0. Cache its prefixes up to its marks."""
         digest = blake2b(str(body.get("model")).encode(), digest_size=16)
         texts, digests, marks = [], [], []
         for at, block in enumerate(_blocks_of(body)):
@@ -190,7 +190,7 @@ def _blocks_of(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _content(message: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-    """Return a message's blocks. A text is short for one block."""
+    """Return a message's blocks. A plain text stands for one block."""
     content = message["content"]
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 

@@ -63,7 +63,7 @@ class _VirtualTimeSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready:
-            assert timeout is not None, "everything waits, and nothing will happen"
+            assert timeout is not None, "all tasks wait, and no timer is set"
             self._loop.now += timeout
         return ready
 

@@ -14,7 +14,7 @@ CLI = Path(__file__).with_name("docker_cli.py")
 
 @dataclass(frozen=True)
 class FakeDocker:
-    """The folder of the fake's state."""
+    """A fake Docker whose state is in a folder."""
 
     folder: Path
 
@@ -50,7 +50,7 @@ class FakeDocker:
         part.rename(self.folder / "knobs.json")
 
     def call(self, *arguments: str) -> None:
-        """Call the program like another user of the machine."""
+        """Call the program as another user of the machine would."""
         run([str(self.program), *arguments], check=False, stdin=DEVNULL, stdout=DEVNULL)
 
     def _lines(self) -> list[dict[str, Any]]:

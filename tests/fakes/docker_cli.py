@@ -60,7 +60,7 @@ class DockerProgram:
         mounts = [
             dict(part.partition("=")[::2] for part in row) for row in csv.reader(options["--mount"])
         ]
-        import subprocess  # noqa: PLC0415 - most calls do without, and start faster
+        import subprocess  # noqa: PLC0415 - most calls do not need it and start faster
 
         child = subprocess.Popen(
             [options["--entrypoint"][0], *rest],
@@ -111,7 +111,7 @@ class DockerProgram:
         return 0
 
     def execute(self, arguments: list[str], given: str) -> int:
-        """Run a program in a container. It continues if this process is killed."""
+        """Run a program in a container. It keeps running if this process is killed."""
         options, (name, *program) = parsed(arguments)
         state = self.state(name)
         if state is None or not self.is_running(name):
@@ -120,7 +120,7 @@ class DockerProgram:
         # The user in a container is unknown outside, so the workspace must be open to everyone.
         if Path(mounts[WORKSPACE]).stat().st_mode & 0o777 != 0o777:
             return said("bash: Permission denied")
-        import subprocess  # noqa: PLC0415 - most calls do without, and start faster
+        import subprocess  # noqa: PLC0415 - most calls do not need it and start faster
 
         variables = dict(one.partition("=")[::2] for one in options.get("--env", ()))
         child = subprocess.Popen(
@@ -183,7 +183,7 @@ class DockerProgram:
 
 
 def parsed(arguments: list[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the options of a call, and the further arguments."""
+    """Return the options of a call and the remaining arguments."""
     options: dict[str, list[str]] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-"):

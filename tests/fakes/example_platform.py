@@ -40,7 +40,7 @@ class ExamplePlatform:
         self.events.append({"id": len(self.events) + 1, "room": room, "added_by": "ann"})
 
     async def post(self, url: str, event: dict[str, object], token: str) -> int:
-        """Call a webhook like this server. Return the status."""
+        """Call a webhook as this server does. Return the status."""
         async with (
             aiohttp.ClientSession() as session,
             session.post(url, json=event, headers={"X-Acme-Token": token}) as response,
@@ -81,7 +81,7 @@ class ExamplePlatform:
 
 @asynccontextmanager
 async def example_platform() -> AsyncIterator[ExamplePlatform]:
-    """Serve it on a loopback port."""
+    """Run the platform on a loopback port."""
     server = ExamplePlatform()
     app = web.Application()
     app.router.add_get("/me", server.me)

@@ -32,7 +32,7 @@ class RecordingIntake(Intake):
         ignored: (reason, detail) of each event that the adapter ignored.
         errors: Raised by the next calls instead of accepting, the first one first.
         gate: Messages are accepted when it is set; None = at once.
-        gates: The same, by the text of messages and the token of presses.
+        gates: Like `gate`, for single messages by their text and presses by their token.
         response: The answer to a button press.
     """
 

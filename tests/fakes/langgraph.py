@@ -1,9 +1,9 @@
-"""A LangGraph-compatible server on loopback, without Parley's extensions, which the bus must support.
+"""A LangGraph-compatible server on loopback without Parley's extensions. The bus must support such servers.
 
 `flavour="langgraph"` behaves as LangGraph Server 0.16: `event: messages`, no `event: end`, ids only when
 asked for, CRLF. `flavour="deerflow"` refuses the newer run options with 422, ends with `data: null`, and shows
-messages of the newest state only. Each thread keeps its last `keeps` states. With `hears`, active runs accept
-messages, like in Parley's own runtime. Otherwise this route does not exist.
+messages of the newest state only. Each thread keeps its last `keeps` states. With `hears`, active runs accept messages,
+as in Parley's own runtime. Otherwise that route does not exist.
 """
 
 import json
@@ -29,13 +29,13 @@ class Script:
         words: The answer, one delta each.
         error: Send an `event: error` instead of the end.
         hang_after: Stop after this many words until canceled.
-        drop_after: Break the connection after this many words. The run continues and can be joined.
+        drop_after: Break the connection after this many words. The run continues, and clients can join it.
         question: Ask for a clarification instead of answering.
-        gate: Say nothing until it is set. The run takes messages that were injected before.
+        gate: Say nothing until it is set. The run takes messages that were injected before that.
         ends: Do not end until it is set. The run does not take messages that were injected since the gate.
         options: The answers that a clarification offers.
         interrupts: The values of the interrupts that the run ends with.
-        streams_interrupts: Whether the stream contains them, unlike that of older servers.
+        streams_interrupts: Whether the stream contains the interrupts. Streams of older servers do not.
     """
 
     words: tuple[str, ...] = ("Hello", " ", "you")
@@ -52,7 +52,7 @@ class Script:
 
 @dataclass
 class FakeRun:
-    """One run as the server keeps it."""
+    """One run, as the server stores it."""
 
     run_id: str
     thread_id: str

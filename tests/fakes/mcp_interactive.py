@@ -1,4 +1,4 @@
-"""An MCP server that talks back: questions, progress, samples, new tools, resources, prompts.
+"""An MCP server that sends requests and notifications: questions, progress, sampling, new tools, resources, prompts.
 
 `mcp_interactive.py stdio`, or `mcp_interactive.py http`, which prints its port. It writes each tool call and each
 cancellation that it gets into the file in the variable LOG.

@@ -1,4 +1,4 @@
-"""An MCP server over stdio with many tools whose schemas are as long as real ones: `mcp_many.py COUNT`."""
+"""An MCP server over stdio with many tools, whose schemas are as long as real ones: `mcp_many.py COUNT`."""
 
 import sys
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from tests.fakes.mcp_stdio import stdio_server
 
 
 def many_tools(count: int) -> dict[str, object]:
-    """Return the configuration of a server with so many tools."""
+    """Return the configuration of a server with this many tools."""
     return stdio_server("mcp_many", str(count))
 
 

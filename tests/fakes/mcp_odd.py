@@ -1,6 +1,6 @@
 """An MCP server with hand-written messages that the SDK would not send: `mcp_odd.py stdio`, or `mcp_odd.py http PORT`.
 
-Its tools answer with `ANSWERS`; over HTTP every second answer is an event stream.
+Its tools respond with `ANSWERS`. Over HTTP, every second response is an event stream.
 """
 
 import json

@@ -83,7 +83,7 @@ def build() -> FastMCP:
 
     @server.tool(structured_output=False)
     def picture() -> list[Any]:
-        """Answer with more than text."""
+        """Answer with a text and an image."""
         return ["a picture:", Image(data=PIXEL, format="png")]
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""The MCP servers of this folder as processes, which are forked: importing the SDK takes longer than most tests."""
+"""Runs the MCP servers of this folder as forked processes, because importing the SDK takes longer than most tests."""
 
 from tests.fork_server import forked_program
 

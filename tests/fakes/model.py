@@ -5,11 +5,11 @@
         ... ChatOpenAI(base_url=server.base_url, api_key="test", model="fake") ...
         assert server.requests[0].last_user_text == "hi"
 
-Without a script it echoes: "You said: ...". Answers are queued with `reply`, or made by `server.answer`. Servers that
-imitate OpenAI's have habits of their own: `ModelReply.body` is sent as it is, and `event_stream` and `whole_body` make
-it. What the server refuses and how long it waits are its switches (tests/fakes/model_switches.py).
+Without a script, the server echoes: "You said: ...". Queue answers with `reply`, or create them in `answer`. To imitate
+the quirks of OpenAI-compatible servers, set `ModelReply.body`, which is sent as is. Build it with `event_stream` or
+`whole_body`. The switches set what the server refuses and how long it waits (tests/fakes/model_switches.py).
 
-A model without a server plays the same `ModelReply` and `ToolCall`: `ScriptedChatModel` in tests/fakes/scripted.py.
+`ScriptedChatModel` in tests/fakes/scripted.py plays the same `ModelReply` and `ToolCall` without a server.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ SPEAKER_LINE = re.compile(r"\A<speaker id=\"[^\"]*\"(?: addressed=\"no\")?>[^<]*
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool call of a reply; arguments in a string are sent as they are, whatever they are."""
+    """A tool call of a reply. If the arguments are a string, it is sent as is, even if it is not valid JSON."""
 
     name: str
     args: dict[str, Any] | str
@@ -47,22 +47,22 @@ class ModelReply:
     """One answer of the server.
 
     Attributes:
-        text: What the model says; streamed word by word.
-        calls: Which tools it calls.
-        sources: URLs and titles that the server's own web search found, and that the text cites; not in completions.
+        text: The model's text, streamed word by word.
+        calls: The tools that it calls.
+        sources: URLs and titles from the server's own web search that the text cites. Chat completions have none.
         reasoning: Streamed before the text.
-        reasoning_field: What the server calls it: `reasoning` (vLLM) or `reasoning_content` (DeepSeek).
+        reasoning_field: The server's name for it: `reasoning` (vLLM) or `reasoning_content` (DeepSeek).
         first_token_delay_s: Pause before the first chunk; None = the server's.
         token_delay_s: Pause before each further chunk; None = the server's.
         hang_after: Stop after this many words and keep the connection open; None = never.
         drop_after: Break the connection after this many words; None = never.
-        status: An HTTP error instead of an answer, when not 200.
+        status: An HTTP error instead of an answer, if not 200.
         error_code: The code in its body; None = the status.
         error_text: The message in its body.
-        headers: Of the answer, for example Retry-After.
-        finish_reason: None = derived.
-        body: The bytes of the answer, instead of all that; of type `content_type`.
-        breaks_after_body: Break the connection then, instead of ending the answer.
+        headers: Headers of the response, for example Retry-After.
+        finish_reason: None = derived from the reply.
+        body: The bytes of the response, which replace all of the above; of type `content_type`.
+        breaks_after_body: Break the connection after the body, instead of ending the response.
     """
 
     text: str = ""
@@ -95,15 +95,15 @@ def as_reply(said: ModelReply | str) -> ModelReply:
 
 @dataclass
 class ModelRequest:
-    """A request as the server saw it.
+    """A request as the server received it.
 
     Attributes:
         body: The JSON body.
         headers: The HTTP headers.
-        cached_tokens: How many tokens of its prompt are cached; 0 unless the server caches prefixes.
-        refusal: Why the server refused it; "" = it did not.
-        finished: The answer was sent to its end.
-        closed_by_client: The client went away before that.
+        cached_tokens: How many tokens of its prompt were cached; 0 unless the server caches prefixes.
+        refusal: Why the server refused it; "" = accepted.
+        finished: The whole answer was sent.
+        closed_by_client: The client disconnected before that.
     """
 
     body: dict[str, Any]
@@ -115,7 +115,7 @@ class ModelRequest:
 
     @cached_property
     def tokens(self) -> int:
-        """How many tokens its prompt has, as an estimate."""
+        """Estimated tokens of its prompt."""
         return prompt_tokens(self.body)
 
     @property
@@ -126,7 +126,7 @@ class ModelRequest:
 
     @property
     def user_texts(self) -> list[str]:
-        """Users' messages as text, without the lines that name the users in a group."""
+        """Users' messages as text, without the lines that name the users of a group."""
         said = [text_of(m["content"]) for m in self.messages if m["role"] == "user"]
         return [SPEAKER_LINE.sub("", text) for text in said]
 
@@ -137,7 +137,7 @@ class ModelRequest:
 
     @property
     def tool_names(self) -> list[str]:
-        """Which tools were offered."""
+        """The names of the offered tools."""
         return [tool.get("function", tool)["name"] for tool in self.body.get("tools", [])]
 
 
@@ -149,10 +149,10 @@ Answer = Callable[[ModelRequest], ModelReply]
 
 
 def tool_plan(*steps: ModelReply | ToolCall | str) -> Answer:
-    """Return an `answer` that takes these steps for each message of a user: calls one after another, then words.
+    """Return an `answer` function that takes these steps for each message of a user: calls one by one, then a text.
 
-    The step depends only on what followed the user's last message, so any number of conversations may go on at once.
-    After the last step the model says "(done)".
+    The step depends only on the messages after the user's last one, so many conversations can run at once. After the
+    last step, the model says "(done)".
     """
     replies = [ModelReply(calls=(s,)) if isinstance(s, ToolCall) else as_reply(s) for s in steps]
 
@@ -168,8 +168,8 @@ class FakeModelServer:
     """A server with OpenAI's routes for chat completions, responses and models, and Anthropic's for messages.
 
     Args:
-        switches: What it refuses, how long it waits, whether it caches.
-        answer: Makes the answers that are not queued; None = an echo.
+        switches: What the server refuses, how long it waits, and whether it caches.
+        answer: Creates the answers when none is queued; None = echo.
 
     Attributes:
         models: The names that it lists, oldest first.
@@ -191,28 +191,28 @@ class FakeModelServer:
 
     @property
     def anthropic_url(self) -> str:
-        """The base URL for Anthropic's clients, which add the version to it."""
+        """The base URL for Anthropic's clients, which append the version."""
         return self.base_url.removesuffix("/v1")
 
     @property
     def refusals(self) -> list[str]:
-        """Why requests were refused, one text for each."""
+        """The reasons for all refused requests."""
         return [request.refusal for request in self.requests if request.refusal]
 
     @property
     def prefix_hit_rate(self) -> float:
-        """Which part of the tokens of all accepted prompts was cached: 0.0 to 1.0."""
+        """Cached share of the tokens of all accepted prompts, 0.0 to 1.0."""
         accepted = [request for request in self.requests if not request.refusal]
         tokens = sum(request.tokens for request in accepted)
         return sum(request.cached_tokens for request in accepted) / tokens if tokens else 0.0
 
     def reply(self, *replies: ModelReply | str) -> None:
-        """Queue answers, one for each further request; a string is a reply with that text."""
+        """Queue answers, one per future request. A string is a reply with that text."""
         self._queue.extend(map(as_reply, replies))
 
     @property
     def replies_left(self) -> int:
-        """How many answers are queued."""
+        """Number of queued answers."""
         return len(self._queue)
 
     def forget_replies(self) -> None:
@@ -222,7 +222,7 @@ class FakeModelServer:
     async def until(
         self, condition: Callable[["FakeModelServer"], bool], *, within_s: float = WITHIN_S
     ) -> None:
-        """Wait until something holds of the requests, for example that one was closed by its client."""
+        """Wait until a condition holds, for example that a client closed its request."""
         with anyio.fail_after(within_s):
             while not condition(self):
                 await self._changed.wait()
@@ -233,7 +233,7 @@ class FakeModelServer:
         app.router.add_post("/v1/responses", self._responses)
         app.router.add_post("/v1/messages", self._messages)
         app.router.add_get("/v1/models", self._models)
-        # Cancellation of the handler is how a client that went away is noticed.
+        # The handler is canceled when its client disconnects.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -304,7 +304,7 @@ class FakeModelServer:
         return response
 
     async def _receive(self, http: web.Request) -> tuple[ModelRequest, ModelReply]:
-        """Record a request, and choose the reply: the refusal, the next of the queue, or the answer."""
+        """Record a request, and choose the reply: a refusal, the next queued one, or the result of `answer`."""
         request = ModelRequest(body=await http.json(), headers=dict(http.headers))
         self.requests.append(request)
         self._tell()
@@ -410,7 +410,7 @@ class FakeModelServer:
 def event_stream(
     *deltas: Mapping[str, Any], done: bool = True, finish: str | None = "stop"
 ) -> bytes:
-    """Return an answer of these deltas; a mapping with `choices`, `error`, `usage` or `object` is a whole event."""
+    """Return an answer of these deltas. A mapping with `choices`, `error`, `usage` or `object` is a whole event."""
     events = [
         delta
         if delta.keys() & {"choices", "error", "usage", "object"}
@@ -451,7 +451,7 @@ async def _send_body(http: web.Request, reply: ModelReply, body: bytes) -> web.S
     await response.prepare(http)
     await response.write(body)
     if http.transport is not None:
-        http.transport.close()  # what was written is sent, the end of the chunked body is not
+        http.transport.close()  # the written data is sent, but not the end of the chunked body
     raise ScriptedDisconnect
 
 
@@ -491,7 +491,7 @@ def _head(request: ModelRequest, kind: str) -> dict[str, Any]:
 
 
 def _ready_calls(reply: ModelReply) -> list[dict[str, Any]]:
-    """Return a reply's calls with their IDs, and arguments as they are sent."""
+    """Return a reply's calls with their IDs and with the arguments as sent."""
     return [
         {
             "id": call.id or f"call_{call.name}_{index}",

@@ -1,4 +1,4 @@
-"""The switches of `FakeModelServer`: what it refuses, how long it waits, and which prompts it has cached."""
+"""The switches of `FakeModelServer`: what it refuses, how long it waits, and its prompt cache."""
 
 import json
 import re
@@ -11,13 +11,13 @@ from tests.fakes.anthropic import MarkedPromptCache, request_problem
 from tests.fakes.chat_template import template_problem
 
 MIN_CACHED_TOKENS = 1_024
-"""Shorter prompts are not cached: platform.openai.com/docs/guides/prompt-caching, and Anthropic's for most models."""
+"""Shorter prompts are not cached: platform.openai.com/docs/guides/prompt-caching. Most Anthropic models do the same."""
 
 _BLOCK_CHARS = 512
-"""Prefixes are cached in steps of 128 tokens (same page); in English a token has 4 characters."""
+"""Prefixes are cached in steps of 128 tokens (same page). An English token has 4 characters."""
 
 _PROMPT_KEYS = ("tools", "system", "instructions", "input", "messages")
-"""Parts of a request's body that are the prompt, in the order in which providers cache them."""
+"""Parts of a request's body that form the prompt, in the order in which providers cache them."""
 
 _FILE = re.compile(r'(data:[\w.+-]+/[\w.+-]+;base64,|"data": ")[A-Za-z0-9+/=]+')
 
@@ -40,12 +40,12 @@ class ModelSwitches:
     """How a model server treats requests. A switch may be changed while the server runs.
 
     Attributes:
-        strict: Refuse what strict chat templates refuse: a system message that is not the first, two messages of users
-            in a row, results that do not follow their calls (tests/fakes/chat_template.py). Anthropic's route refuses
-            what its API refuses (tests/fakes/anthropic.py).
+        strict: Refuse requests that strict chat templates refuse: a system message that is not the first, two user
+        messages in a row, results that do not follow their calls (tests/fakes/chat_template.py). Anthropic's route
+        refuses what its API refuses (tests/fakes/anthropic.py).
         max_tokens: Refuse longer prompts (`prompt_tokens`) with OpenAI's error; None = accept all.
         max_tools: Refuse requests with more tools; 128 at OpenAI; None = accept all.
-        caches_prefixes: Remember prompts, and report in `usage` how many tokens of a prompt began an earlier one.
+        caches_prefixes: Remember prompts, and report in `usage` how many tokens of a prompt were cached.
         first_token_delay_s: Pause before the first chunk of an answer.
         token_delay_s: Pause before each further chunk.
     """
@@ -58,7 +58,7 @@ class ModelSwitches:
     token_delay_s: float = 0.0
 
     def refusal(self, body: dict[str, Any], *, is_anthropic: bool = False) -> Refusal | None:
-        """Return why the server refuses a request with this body; None = it accepts it."""
+        """Return why the server refuses a request with this body; None = accepted."""
         find = request_problem if is_anthropic else _template_problem
         if self.strict and (problem := find(body)):
             return Refusal(problem, "BadRequestError")
@@ -84,14 +84,14 @@ def prompt_tokens(body: dict[str, Any]) -> int:
 
 
 class PrefixCache:
-    """The prompts that a server has read, as hashes of their beginnings."""
+    """The prompts that a server has received, as hashes of their prefixes."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
         self._marked = MarkedPromptCache()
 
     def cached_tokens(self, body: dict[str, Any], *, is_anthropic: bool = False) -> int:
-        """Return how many tokens of the prompt are cached, and cache the prompt. Anthropic caches up to marks only."""
+        """Return how many tokens of the prompt are cached, and cache the prompt. Anthropic caches only up to marks."""
         if is_anthropic:
             tokens = int(self._marked.cached_share(body) * prompt_tokens(body))
         else:
@@ -120,6 +120,6 @@ def _prompt_text(body: dict[str, Any]) -> str:
 
 
 def _tokens(text: str) -> int:
-    """Count a file as an image, whatever its size: its base64 is not text for the model."""
+    """Count a file as one image, whatever its size, because its base64 is not text for the model."""
     words, files = _FILE.subn(r"\1", text)
     return estimate_tokens(words) + files * IMAGE_TOKENS

@@ -21,7 +21,7 @@ MISSING = "nginx is not installed (Debian, Ubuntu: apt-get install nginx-light)"
 
 @asynccontextmanager
 async def nginx(folder: Path, *, port: int, upstream: int) -> AsyncIterator[Path]:
-    """Run nginx with TLS in front of a service on 127.0.0.1. Yield the file of its certificate."""
+    """Run nginx with TLS in front of a service on 127.0.0.1. Yield the path of its certificate."""
     assert PROGRAM is not None, MISSING
     certificate = write_certificate(folder)
     site = TEMPLATE.read_text()
@@ -52,7 +52,7 @@ async def nginx(folder: Path, *, port: int, upstream: int) -> AsyncIterator[Path
 
 
 def write_certificate(folder: Path) -> Path:
-    """Write tls.key and tls.crt, valid for 127.0.0.1 for a day. Return the certificate's file."""
+    """Write tls.key and tls.crt, valid for 127.0.0.1 for a day. Return the path of the certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)

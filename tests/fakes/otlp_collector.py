@@ -127,7 +127,7 @@ class OtlpCollector:
         self.headers.append(dict(request.headers))
         body = (
             await request.read()
-        )  # aiohttp does not decompress a body whose header says gzip twice.
+        )  # aiohttp does not decompress a body if the header says gzip twice.
         if body[:2] == b"\x1f\x8b":
             body = gzip.decompress(body)
         self.raw += body

@@ -106,7 +106,7 @@ class PostgresServer:
 
     def _create(self, template: str) -> str:
         name = f"parley_{os.getpid()}_{next(self._numbers)}"
-        # Takes half of the CPU time of a copy through the log, the default since PostgreSQL 15.
+        # Takes half the CPU time of a copy through the WAL, which is the default since PostgreSQL 15.
         files = " STRATEGY FILE_COPY" if self._connected().info.server_version >= 150_000 else ""
         self._run(f"CREATE DATABASE {name} TEMPLATE {template}{files}")
         return name
@@ -124,11 +124,11 @@ class PostgresServer:
         except psycopg.OperationalError:
             if not connection.broken:
                 raise
-            self.disconnect()  # The server was restarted meanwhile.
+            self.disconnect()  # The server was restarted in the meantime.
             self._connected().execute(sql.encode())
 
     def _connected(self) -> psycopg.Connection[tuple[object, ...]]:
-        """Return the connection that creates databases. A new connection would take as long as creating one."""
+        """Return the connection that creates databases. Opening a connection takes as long as creating a database."""
         if self._connection is None:
             self._connection = psycopg.connect(self.url, autocommit=True)
         return self._connection

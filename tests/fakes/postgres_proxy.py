@@ -19,7 +19,7 @@ class PostgresProxy(TcpProxy):
         url: The database.
 
     Attributes:
-        url: Of the database, through the proxy.
+        url: URL of the database through the proxy.
         cuts: Number of connections that were cut at COMMIT.
     """
 

@@ -1,7 +1,7 @@
 """Fake provisioner with DeerFlow's API, and the sandboxes it starts, with the API of agent-infra's AIO sandbox.
 
-Both are strict: an unknown field, type or key is an error. A sandbox runs real commands, in bubblewrap, so that
-/mnt and /tmp are folders of its own. Needs bubblewrap.
+Both are strict: an unknown field, type or key is an error. A sandbox runs real commands in bubblewrap, so it has its
+own /mnt and /tmp. Needs bubblewrap.
 """
 
 import asyncio
@@ -54,10 +54,10 @@ class FakeSandbox:
     Attributes:
         root: Its /mnt and /tmp.
         shared: A folder of this machine that it mounts as /mnt/user-data; None = none.
-        unready: How many times it still answers that it is not ready.
-        unready_shell: How many times its shell still fails.
-        refused: A path of its API that still fails with 500; "" = none.
-        programs: A folder of the sandbox whose programs come first; "" = none.
+        unready: How many more times it answers that it is not ready.
+        unready_shell: How many more times its shell fails.
+        refused: A path of its API that fails with 500; "" = none.
+        programs: A folder of the sandbox that is first on its PATH; "" = none.
         running: Commands that were started with `async_mode`, by id.
         commands: All commands, in order.
         sessions: Open sessions, with the process of each.
@@ -79,7 +79,7 @@ class FakeSandbox:
     is_stopped: bool = False
 
     def path(self, virtual: str) -> Path:
-        """Return where a path of the sandbox is on this machine."""
+        """Return the path on this machine of a path in the sandbox."""
         return self.root / virtual.removeprefix("/")
 
     async def start(self) -> None:
@@ -246,7 +246,7 @@ class FakeSandbox:
 
 
 class _Running:
-    """A command whose output is read while it runs."""
+    """A running command, whose output is read as it arrives."""
 
     def __init__(self, process: asyncio.subprocess.Process, timeout_s: float | None) -> None:
         self.process = process
@@ -256,7 +256,7 @@ class _Running:
         self._task = asyncio.ensure_future(self._read(timeout_s))
 
     async def wait_beyond(self, out_at: int, err_at: int, timeout_s: float) -> None:
-        """Wait for new output or the end."""
+        """Wait for more output or the end of the command."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 seen = (out_at, err_at)
@@ -289,11 +289,11 @@ class FakeProvisioner:
         folder: Holds the sandboxes' folders.
         url: Its address.
         sandboxes: The sandboxes that exist, by id.
-        created: The body of each request that created one.
-        deleted: The ids of deleted ones.
+        created: The body of each request that created a sandbox.
+        deleted: The ids of deleted sandboxes.
         status: The status of each sandbox.
-        errors: How many requests still fail with 500.
-        prepared: What the next sandboxes are like.
+        errors: How many more requests fail with 500.
+        prepared: Settings of the next sandboxes.
     """
 
     folder: Path
@@ -350,7 +350,7 @@ class FakeProvisioner:
         return web.json_response({"sandboxes": shown, "count": len(shown)})
 
     async def lose(self, sandbox_id: str) -> None:
-        """Stop a sandbox, as a cluster does that removes a node."""
+        """Stop a sandbox, as happens when a cluster removes a node."""
         if (sandbox := self.sandboxes.pop(sandbox_id, None)) is not None:
             await sandbox.stop()
 
@@ -388,7 +388,7 @@ async def open_provisioner(folder: Path) -> AsyncIterator[FakeProvisioner]:
 def checked(
     body: object, fields: Mapping[str, Any], required: set[str] | None = None
 ) -> dict[str, Any]:
-    """Return a JSON body if it has the right fields, and nothing else. `required` is all of them by default."""
+    """Return a JSON body if it has exactly the right fields. By default, all of them are `required`."""
     if not isinstance(body, dict):
         raise web.HTTPUnprocessableEntity(text="no object")
     for key, value in body.items():

@@ -11,11 +11,11 @@ class TcpProxy:
     """Forwards connections to a server, on threads. Use it as a context manager.
 
     Args:
-        host: Of the server.
-        port: Of the server.
+        host: Host of the server.
+        port: Port of the server.
 
     Attributes:
-        port: Of the proxy, on 127.0.0.1.
+        port: Port of the proxy, on 127.0.0.1.
         held: How often data arrived that was not forwarded.
     """
 

@@ -1,4 +1,4 @@
-"""The graphs of the recorded exchanges, as far as the recorded answers show them."""
+"""The graphs behind the recorded exchanges, reconstructed from the recorded answers."""
 
 from typing import Annotated, Any, TypedDict
 
@@ -14,7 +14,7 @@ from gateway.runtime.execution import Graph
 from tests.fakes.graphs import TokenModel
 
 PACE = 0.02
-"""Share of the recorded delays to wait."""
+"""Fraction of the recorded delays to wait."""
 
 LONG_S = 1.0
 """A nap of this length lasts until the test ends it."""
@@ -36,7 +36,7 @@ class RecordedGraphs:
     """The graphs.
 
     Attributes:
-        release: Ends present naps, and naps that begin while it is set.
+        release: Ends current naps, and naps that begin while it is set.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ def events(
 ) -> Iterator[Event]:
     """Yield the events of one answer: a message with `text`, then function calls {id, name, arguments}.
 
-    With `sources` (URL and title), the server searched the web before, and the text cites them.
+    With `sources` (URL and title), the server has searched the web, and the text cites them.
     """
     begun, output = _response(model), list[Event]()
     parts: list[Iterator[Event]] = [_search()] if sources else []

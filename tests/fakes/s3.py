@@ -1,4 +1,4 @@
-"""An S3-compatible server for tests: moto of `make peers-python`, with a bucket for each test."""
+"""An S3-compatible server for tests: moto from `make peers-python`, with a bucket for each test."""
 
 import os
 import shutil
@@ -129,7 +129,7 @@ class S3Proxy(TcpProxy):
     """A network between Parley and the server.
 
     Attributes:
-        url: Of the server, through the proxy.
+        url: URL of the server through the proxy.
     """
 
     def __init__(self, endpoint: str) -> None:

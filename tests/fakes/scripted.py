@@ -27,9 +27,9 @@ Script = ModelReply | Exception
 
 
 class ScriptedChatModel(BaseChatModel):
-    """Plays one entry of its script for each call; an exception is raised, an exhausted script says "(done)".
+    """Plays one entry of its script per call. An exception is raised. After the end of the script, it says "(done)".
 
-    Of a reply it takes the text, the calls, the finish reason and the pauses: the rest is what only servers do.
+    It uses a reply's text, calls, finish reason and pauses. The other fields only concern servers.
     """
 
     _script: deque[Script] = PrivateAttr(default_factory=deque)
@@ -39,7 +39,7 @@ class ScriptedChatModel(BaseChatModel):
 
     @classmethod
     def playing(cls, *script: Script | str) -> Self:
-        """Build a model with its script; a string is a reply that says it."""
+        """Build a model with a script. A string is a reply with that text."""
         model = cls()
         model._script.extend(
             entry if isinstance(entry, Exception) else as_reply(entry) for entry in script
@@ -53,11 +53,11 @@ class ScriptedChatModel(BaseChatModel):
 
     @property
     def called(self) -> anyio.Event:
-        """Is set with the first call."""
+        """Set by the first call."""
         return self._called
 
     def hold(self) -> anyio.Event:
-        """Let it answer only when the returned event is set."""
+        """Let it answer only once the returned event is set."""
         released = anyio.Event()
         self._gate = released.wait
         return released
@@ -155,9 +155,9 @@ _REGISTERED: dict[str, ScriptedChatModel] = {}
 
 
 class RegisteredModel(ScriptedChatModel):
-    """Plays the script of a model that a test registered: by its name a configuration can ask for it.
+    """Plays the script of a model that a test registered under a name, so that a configuration can use it.
 
-    All that are built under one name share one script, and one list of prompts.
+    All models built under one name share one script and one list of prompts.
     """
 
     model_name: str = Field(alias="model")
@@ -174,7 +174,7 @@ class RegisteredModel(ScriptedChatModel):
 
 @contextmanager
 def registered(model: ScriptedChatModel) -> Iterator[dict[str, str]]:
-    """Yield the keys of a `models` entry that is this model; it is named `scripted` unless that is changed."""
+    """Yield the keys of a `models` entry for this model. Its name is `scripted` unless the test changes it."""
     name = f"scripted-{uuid4()}"
     _REGISTERED[name] = model
     try:

@@ -4,8 +4,8 @@
         ... voice: {base_url: server.base_url, api_key: server.api_key, model: server.model} ...
 
 The checks are OpenAI's (platform.openai.com/docs/api-reference/audio/createTranscription): a multipart form with
-`file`, `model` and nothing unknown, the model's name, the extension of the file's name, 25 MB, bytes that begin as the
-extension says, the answer's formats. Its newer models (`gpt-...`) refuse `verbose_json`.
+`file`, `model` and no unknown fields, the model's name, the file extension, 25 MB, a file signature that matches the
+extension, the response formats. The newer models (`gpt-...`) refuse `verbose_json`.
 """
 
 import re
@@ -27,7 +27,7 @@ _MAGIC = {"ogg": b"OggS", "wav": b"RIFF", "flac": b"fLaC", "webm": b"\x1aE\xdf\x
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechRequest:
-    """A request as the server saw it."""
+    """A request as the server received it."""
 
     fields: dict[str, str]
     filename: str
@@ -40,9 +40,9 @@ class SpeechAnswer:
 
     Attributes:
         text: The words.
-        language: As whisper-1 names it.
+        language: The language, as whisper-1 names it.
         status: An HTTP error instead, if not 200.
-        error: The message in its body; None = a body that is no JSON.
+        error: The message in its body; None = a body that is not JSON.
         form: The form of the error: OpenAI's, or FastAPI's.
         retry_after: The header of that name; "" = none.
         holds: Wait until `release` is called, or the client has gone.
@@ -64,9 +64,9 @@ class FakeSpeechServer:
     """The server.
 
     Attributes:
-        texts: The words of the next recordings. Then it says how many bytes it heard.
+        texts: The words of the next recordings. After those, it says how many bytes it received.
         requests: Accepted requests.
-        violations: What OpenAI would have refused.
+        violations: Requests that OpenAI would have refused.
         gone: The number of clients that closed the connection before their answer.
     """
 

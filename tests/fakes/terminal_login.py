@@ -1,6 +1,6 @@
-"""Starts `parley ARGUMENTS` like a shell: its standard input is its controlling terminal. Run it with `python -m`.
+"""Starts `parley ARGUMENTS` as a shell would: its standard input is its controlling terminal. Run it with `python -m`.
 
-Only then is Ctrl-C a signal. It also receives signals if the tests ignore them, as in the background of a script.
+Only then does Ctrl-C send a signal. It also receives signals if the tests ignore them, as in a script's background job.
 """
 
 import os

@@ -69,7 +69,7 @@ async def test_a_prompt_that_goes_on_is_cached_as_far_as_it_was_sent() -> None:
             for messages in (
                 [LONG, HELLO],
                 [LONG, HELLO, said, HELLO],
-                [HELLO, LONG],  # Begins otherwise.
+                [HELLO, LONG],  # Begins differently.
                 [HELLO],
                 [HELLO],  # Too short.
             )

@@ -103,7 +103,7 @@ def bomb(megabytes: int) -> bytes:
 async def web_server(
     host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[WebServer]:
-    """Serve on a free port, or the one given."""
+    """Run a server on a free port, or on the given one."""
     served = WebServer(host=host)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", served._handle)

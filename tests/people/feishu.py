@@ -14,7 +14,7 @@ _OUTCOMES = frozenset({"DONE", "CrossMark"})
 
 
 def own_words(text: str) -> str:
-    """Return a person's own words, or the model's repetition of them, without the quoted message."""
+    """Return a person's own words, or the model's repetition of those, without the quoted message."""
     return text.partition("\n\n> ")[0]
 
 

@@ -38,7 +38,7 @@ class PlatformServers:
             await platform.__aexit__(None, None, None)
 
     def private_users(self, number: int) -> list[ChatUser]:
-        """Return one person's private chats on all platforms; each number is another person."""
+        """Return one person's private chats on all platforms. Each number is a different person."""
         return [
             SlackDirectUser(self.slack, user=f"U{number}USER"),
             TelegramPrivateUser(self.telegram, user=5000 + number),
