@@ -1,1 +1,1 @@
-"""Faults on purpose: every store call and every adapter call of a turn fails once, in each way."""
+"""Injected faults: every store call and every adapter call of a turn fails once, in each way."""

@@ -57,8 +57,8 @@ class Faults:
         happened: Set when the fault was injected.
         is_killed: Every call raises `ProcessKilled`.
         outages: The database's health right after each failed store call; "" = healthy. On a busy machine, a later
-            transaction may be committed first, and then this says so.
-        kill_at: An adapter's method, and whether to kill the process after it took effect or before.
+        transaction may be committed first, and then it is healthy again.
+        kill_at: An adapter's method, and whether to kill the process after or before it takes effect.
         methods: The adapter's called methods, in order, without duplicates.
         breaks_once: The next call of this store function fails as with a broken disk; "" = none.
     """
@@ -175,8 +175,8 @@ class StepPoint:
     """The point right before a step of a turn, or right after it, even if it failed.
 
     Attributes:
-        step: The method of `TurnSteps`. If it returns a block, the point is at entering it. If it yields events, it is
-            at reading one.
+        step: The method of `TurnSteps`. If it returns a context manager, the point is at entering it. If it yields
+        events, the point is at reading one.
     """
 
     step: str

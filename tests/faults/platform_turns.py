@@ -329,7 +329,7 @@ class PlatformRig:
             with unwrapped():
                 async with self.process(turn):
                     await self._run_until(turn, point, kill, reached)
-                    await anyio.sleep(0.02)  # Running tasks notice the kill.
+                    await anyio.sleep(0.02)  # Let running tasks notice the kill.
                     self._faults.kill()
         except ProcessKilled:
             self._faults.restart()
@@ -442,7 +442,7 @@ class PlatformRig:
         assert self._simulated.violations == [], self._simulated.violations
 
     def stuck(self) -> list[str]:
-        """Return everything that says that work continues."""
+        """Return everything shown that says work continues."""
         messages = [message.text for message in self.shown() if message.unfinished]
         signs = [
             sign
@@ -479,7 +479,7 @@ async def _two_messages(rig: PlatformRig) -> None:
 
 
 async def _one_after_the_other(rig: PlatformRig) -> None:
-    """The second message waits for the first, so its turn starts in a separate transaction."""
+    """Let the second message wait for the first, so that its turn starts in a separate transaction."""
     await rig.say("do this")
     await rig.run_started()
     await rig.say("and that")

@@ -77,7 +77,7 @@ async def test_a_process_killed_at_a_step_leaves_a_turn_that_the_next_one_finish
         async with limiter:
             try:
                 await survive_kill(KILLED_TURNS[name], tmp_path / cell, point)
-            except Exception as error:  # noqa: BLE001 - all cells are looked at
+            except Exception as error:  # noqa: BLE001 - all cells are checked
                 problems[cell] = f"{unwrap(error)!r:.500}"
 
     async with anyio.create_task_group() as tasks:

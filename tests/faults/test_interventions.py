@@ -58,7 +58,7 @@ ANSWERS = {
 
 
 async def intervene(harness: BusHarness, kind: Kind) -> None:
-    """Do the intervention, and wait until the bus has acted on it."""
+    """Intervene, and wait until the bus has acted on it."""
     bus = harness.bus
     [row] = [one for one in await bus.inbox.list_recent() if one.event_id == "e1"]
     match kind:
@@ -113,7 +113,9 @@ async def survive(folder: Path, kind: Kind, point: StepPoint) -> None:
         check(server, platform, kind)
         if kind in (Kind.STOP, Kind.DELETION):
             is_asked = point == StepPoint("start")  # The step begins before the intervention.
-            assert len(server.runs) <= runs_then[0] + is_asked, "a run began for nobody"
+            assert len(server.runs) <= runs_then[0] + is_asked, (
+                "a run began for a withdrawn message"
+            )
 
 
 def check(server: FakeLangGraph, platform: FakePlatform, kind: Kind) -> None:
@@ -148,7 +150,7 @@ async def test_an_intervention_at_each_step_counts_or_is_refused(
             try:
                 with anyio.fail_after(60):
                     await survive(tmp_path / point.step, kind, point)
-            except Exception as error:  # noqa: BLE001 - all cells are looked at
+            except Exception as error:  # noqa: BLE001 - all cells are checked
                 problems[str(point)] = f"{unwrap(error)!r:.500}"
 
     async with anyio.create_task_group() as tasks:

@@ -92,7 +92,7 @@ RIGS = 4
 """Number of parallel workers. They mostly wait."""
 
 closes_nothing = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-"""A killed process closes no files, and here it is a part of this process."""
+"""A killed process closes no files. Here, it is part of the test process, which keeps them open."""
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def find_problems(platform: str, folder: Path, cells: Mapping[str, Cell]) 
             for name, cell in waiting:
                 try:
                     await cell(rig)
-                except Exception as error:  # noqa: BLE001 - all cells are looked at
+                except Exception as error:  # noqa: BLE001 - all cells are checked
                     problems[name] = f"{unwrap(error)!r:.800}"
 
     async with anyio.create_task_group() as tasks:

@@ -1,6 +1,6 @@
 """Every store call and every adapter call of a turn fails once, in each way.
 
-Still the person gets one answer or the reason why not, and nothing is stuck.
+The person still gets one answer or the reason why not, and nothing is stuck.
 """
 
 import ast
@@ -41,7 +41,7 @@ async def test_a_turn_survives_a_fault_in_each_of_its_calls(
         async with AT_ONCE:
             try:
                 await survive_soon(turn, tmp_path / str(number), calls, site, mode)
-            except Exception as error:  # noqa: BLE001 - all sites are looked at
+            except Exception as error:  # noqa: BLE001 - all sites are checked
                 problems[site] = f"{unwrap(error)!r:.500}"
 
     async with anyio.create_task_group() as tasks:

@@ -318,7 +318,7 @@ async def test_a_cancellation_at_each_await_ends_the_turn_or_comes_too_late(
     has_answer = LINEAR.index(step) >= LINEAR.index("conclude") + (not is_after)
     is_answered = is_late or (reason is CancelReason.INTERRUPTED and has_answer)
     assert turn.control.reason is (None if is_answered else reason)
-    assert "start" not in steps.calls[taken[0] :], "a run began although an intervention stood"
+    assert "start" not in steps.calls[taken[0] :], "a run began despite a pending intervention"
     assert steps.calls[-2:] == ["finish", "close_question"]
     assert ("remove_from_thread" in steps.calls) == (reason is CancelReason.DELETED and not is_late)
     if "start" in steps.calls and not is_late:
@@ -474,7 +474,7 @@ async def test_a_run_that_another_node_continues_is_left() -> None:
     assert steps.calls[-1] == "conclude"
 
 
-# ---- who changes a turn -----------------------------------------------------------------------
+# ---- assignments to a turn --------------------------------------------------------------------
 
 OWN = frozenset({"turn", "control", "attempt"})
 

@@ -70,7 +70,7 @@ class ReferenceTurn:
         policy: The channel's policy.
         refusals: Responses of the server to the first requests for a run.
         work_s: How long the agent works, seconds: enough for the person's actions meanwhile.
-        is_under_way: Whether the agent may end its work, because everything that must happen before has happened.
+        is_under_way: Whether the agent may end its work, because everything that must happen first has happened.
     """
 
     platform: Callable[[], FakePlatform]
@@ -264,7 +264,7 @@ def _let_work(
 ) -> None:
     """Let the agent follow the turn's script.
 
-    It works for its time, and then until `is_enough`, which is asked periodically.
+    It works for its time, and then until `is_enough`, which is polled.
 
     Without `is_enough`, it works until the turn is under way.
     """
@@ -291,7 +291,7 @@ async def _check(turn: ReferenceTurn, harness: BusHarness, platform: FakePlatfor
     The message was answered once or its failure reported, nothing is stuck, the service is alive, and the next message
     works.
 
-    Either the person is told, or the admin, by an outbox row with the reason.
+    Either the person gets the reason, or the admin does, through an outbox row.
     """
     texts = platform.texts
     answers, failures = texts.count(ANSWER), sum(ENGLISH.failed in text for text in texts)
