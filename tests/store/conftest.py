@@ -32,7 +32,7 @@ def store_config(request: pytest.FixtureRequest) -> Iterator[StoreConfig]:
 
 @pytest.fixture
 async def database(store_config: StoreConfig, tmp_path: Path) -> AsyncIterator[Database]:
-    """Yield an open database. (It holds no task group, so a fixture may hold it.)"""
+    """Yield an open database. A fixture may do this because the database holds no task group."""
     if store_config.url == StoreConfig().url:
         place_database(tmp_path)
     async with Database.open(store_config, tmp_path) as opened:
@@ -41,7 +41,7 @@ async def database(store_config: StoreConfig, tmp_path: Path) -> AsyncIterator[D
 
 @pytest.fixture
 def open_saver(store_config: StoreConfig, tmp_path: Path) -> SaverOpener:
-    """Return what opens the checkpoints of this test, as a restarted process does."""
+    """Return a function that opens this test's checkpoints, as a restarted process does."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[CheckpointSaver]:

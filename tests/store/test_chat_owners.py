@@ -58,7 +58,7 @@ async def test_a_chat_that_is_given_up_while_it_is_looked_up_does_not_count_as_o
 async def test_a_message_of_a_chat_that_migrated_goes_to_the_owner_of_its_new_chat(
     url: str, tmp_path: Path
 ) -> None:
-    """Even at the node that owned the chat, and does not know of the migration."""
+    """This holds even at the node that owned the chat and does not know of the migration."""
     config = StoreConfig(url=url)
     async with (
         Database.open(config, tmp_path / "one") as one,
@@ -81,7 +81,7 @@ async def test_a_message_of_a_chat_that_migrated_goes_to_the_owner_of_its_new_ch
 async def test_a_message_whose_chat_migrates_meanwhile_goes_to_the_owner_of_its_new_chat(
     url: str, tmp_path: Path
 ) -> None:
-    """The migration has locked the conversation when the former owner looks for it."""
+    """The migration has locked the conversation when the former owner looks it up."""
     async with two_nodes(url, tmp_path) as (one, two):
         owners = SharedOwners(one)
         await owners.take([key_of(1)])
@@ -111,7 +111,7 @@ async def test_a_message_whose_chat_migrates_meanwhile_goes_to_the_owner_of_its_
 
 
 def _waiting(url: str) -> int:
-    """Return how many sessions wait for a lock of others."""
+    """Return how many sessions wait for another session's lock."""
     with psycopg.connect(url) as connection:
         [[count]] = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

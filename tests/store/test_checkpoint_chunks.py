@@ -1,4 +1,4 @@
-"""Checkpoints whose message lists are saved in pieces: the same states as whole lists, less work and disk."""
+"""Checkpoints whose message lists are saved in chunks: the same states as whole lists, less work and disk space."""
 
 import sqlite3
 import sys
@@ -35,7 +35,7 @@ class State(TypedDict, total=False):
 def _graph(
     saver: BaseCheckpointSaver[str], answer: Callable[[Messages], Messages] | None = None
 ) -> Graph:
-    """Return a graph of one node, which by default answers with the number of messages it saw."""
+    """Return a graph of one node, which by default answers with the number of messages it received."""
 
     async def node(state: State) -> State:
         seen = state["messages"]
@@ -190,7 +190,7 @@ async def test_a_rollback_undoes_what_a_run_changed_in_place(open_saver: SaverOp
 async def test_a_message_changed_in_place_is_saved_as_it_is_now(
     open_saver: SaverOpener, *, restart: bool
 ) -> None:
-    """Nobody should do this, but middleware does, even deep inside a list of blocks."""
+    """Code should not do this, but some middleware does, even deep inside a list of blocks."""
 
     def vandal(seen: Messages) -> Messages:
         content = seen[0].content
@@ -348,7 +348,7 @@ async def test_the_chunks_in_memory_are_bounded() -> None:
 
 
 async def test_unused_threads_leave_memory() -> None:
-    """Threads end without notice: filling the cache takes an hour of quiet use, and looks like a leak until then."""
+    """Threads end without notice. Filling the cache takes an hour of light use and would look like a leak."""
     now = 0.0
     chunks = MessageChunker(JsonPlusSerializer(), clock=lambda: now)
     for thread_id in ("left", "used"):
@@ -366,7 +366,7 @@ async def test_unused_threads_leave_memory() -> None:
 async def test_a_message_that_json_cannot_encode_is_saved_again_each_time(
     open_saver: SaverOpener,
 ) -> None:
-    """Its changes would not be seen."""
+    """Otherwise, changes to it would go unnoticed."""
     odd = HumanMessage("odd", id="odd", additional_kwargs={"set": {1}})
 
     def vandal(seen: Messages) -> Messages:
@@ -392,7 +392,7 @@ async def test_two_threads_do_not_share(open_saver: SaverOpener) -> None:
 
 
 async def test_pieces_just_looked_at_are_taken_by_identity() -> None:
-    """As for a run's first checkpoint; a later one sees what was changed meanwhile, and so does another list."""
+    """This applies to a run's first checkpoint. A later one, or a different list, includes changes made since."""
     chunks = MessageChunker(JsonPlusSerializer())
     values = _said(SIZE)
     first = chunks.split("t", "", values)
@@ -445,7 +445,7 @@ async def test_a_thread_that_is_marked_as_unchanged_is_loaded_once_without_compa
 
 
 async def _comparisons(graph: Graph) -> int:
-    """Return how many chunks are compared to load a thread."""
+    """Return how many chunks loading a thread compares."""
     compared = 0
 
     def count(frame: FrameType, event: str, _: object) -> None:

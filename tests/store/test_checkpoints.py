@@ -168,7 +168,7 @@ async def test_trim_after_a_restart_counts_what_is_there(open_saver: SaverOpener
 
 
 async def test_trim_spares_the_memory_of_a_subgraph(open_saver: SaverOpener) -> None:
-    """A namespace without a task id belongs to a subgraph with memory, whose newest checkpoint is kept."""
+    """A namespace without a task ID belongs to a subgraph with memory, whose newest checkpoint is kept."""
     async with open_saver() as saver:
         for namespace in ("child", "child", "tools:1"):
             config = _thread("t", checkpoint_ns=namespace)

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL breaks at COMMIT: the unit counts once, whether it was committed or not."""
+"""A connection to PostgreSQL breaks at COMMIT: the unit of work takes effect once, whether it was committed or not."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Counts of the journal's rows, and its lists page by page."""
+"""Counts of the journal's rows, and its lists with paging."""
 
 import shutil
 from pathlib import Path

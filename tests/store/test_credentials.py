@@ -1,4 +1,4 @@
-"""Credentials: encrypted with a key of the data folder, bound to their row."""
+"""Credentials: encrypted with a key in the data folder, and bound to their row."""
 
 from pathlib import Path
 

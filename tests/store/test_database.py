@@ -98,7 +98,7 @@ async def test_a_unit_that_raises_undoes_only_itself(tmp_path: Path) -> None:
 
 
 async def test_a_unit_alone_costs_three_calls_of_sqlite(tmp_path: Path) -> None:
-    """Each call waits for the interpreter's lock while the event loop is busy."""
+    """Each call waits for the GIL while the event loop is busy."""
     file = tmp_path / "notes.db"
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     statements: list[str] = []
@@ -147,7 +147,7 @@ async def test_a_group_with_much_to_store_does_not_keep_others_waiting(tmp_path:
 
 
 async def test_a_command_waits_for_one_unit_and_is_committed_at_once(tmp_path: Path) -> None:
-    """Even if it comes while a commit with many units of a busy channel is being made."""
+    """This holds even if it arrives while many units of a busy channel are being committed."""
     file = tmp_path / "notes.db"
     connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
     statements: list[str] = []
@@ -211,12 +211,12 @@ async def test_commands_have_every_other_turn_at_most() -> None:
 
 
 async def test_a_read_does_not_block_others_until_its_caller_runs_again(tmp_path: Path) -> None:
-    """Callers with much other work run late."""
+    """Callers with much other work resume late."""
     async with Database.open(StoreConfig(readers=1), tmp_path) as database:
         await database.transaction(make_table)
         late = database.read("SELECT text FROM note")
         with closing(late):
-            late.send(None)  # it waits, and does not run again
+            late.send(None)  # it waits and does not run again
             with anyio.fail_after(20):
                 assert await texts(database) == []
 
@@ -456,7 +456,7 @@ async def test_an_outage_lasts_until_something_is_written_again(tmp_path: Path) 
         with pytest.raises(StoreUnavailable, match="full"):
             await database.transaction(lambda tx: write("x" * 100_000, tx))
         assert "full" in database.outage
-        await texts(database)  # that it can be read tells nothing
+        await texts(database)  # being able to read it proves nothing
         await database.transaction(lambda tx: tx.run("SELECT 1"))
         assert "full" in database.outage
         await database.transaction(lambda tx: tx.run("PRAGMA max_page_count = 1000000"))

@@ -1,4 +1,4 @@
-"""Threads of graphs with DeltaChannels: LangGraph saves their values only in some checkpoints; none is lost."""
+"""Threads of graphs with DeltaChannels: LangGraph saves their values only in some checkpoints, and none gets lost."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
@@ -38,7 +38,7 @@ class State(TypedDict, total=False):
 
 
 class OftenSaved(TypedDict, total=False):
-    """A conversation whose value is saved in every sixth checkpoint that changes it."""
+    """A conversation that is saved whole in every sixth checkpoint that changes it."""
 
     messages: Annotated[
         list[AnyMessage], DeltaChannel(_messages_delta_reducer, snapshot_frequency=6)
@@ -51,7 +51,7 @@ class Plain(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-def _answer(state: Any) -> dict[str, Any]:  # noqa: ANN401 - of any of the schemas
+def _answer(state: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the schemas
     said = state["messages"][-1].content
     files = {"files": {"once.txt": 1}} if said == "0" else {}
     return {"messages": [AIMessage(f"re {said}", id=f"a{said}")], **files}
@@ -149,7 +149,7 @@ async def test_a_thread_that_is_trimmed_while_it_is_read_is_read_whole(
 async def test_every_state_that_is_kept_is_as_in_a_thread_that_is_never_trimmed(
     open_saver: SaverOpener,
 ) -> None:
-    """Including those of branches, after messages were removed and the whole list was replaced."""
+    """This includes states of branches, states after messages were removed, and after the whole list was replaced."""
     async with open_saver() as saver:
         untouched = InMemorySaver()
         histories = []
@@ -160,7 +160,7 @@ async def test_every_state_that_is_kept_is_as_in_a_thread_that_is_never_trimmed(
             removed = [RemoveMessage("h3"), AIMessage("changed", id="a4")]
             await graph.aupdate_state(THREAD, {"messages": removed}, as_node="answer")
             await _turns(graph, trimmed, range(12, 18))
-            # A branch from an earlier state, which becomes the newest one.
+            # A branch from an earlier state becomes the newest state.
             earlier = [one async for one in graph.aget_state_history(THREAD)][5]
             await _turns(graph, trimmed, range(18, 20), thread=earlier.config)
             await _turns(graph, trimmed, range(20, 23))
@@ -188,7 +188,7 @@ async def test_the_memory_of_a_subgraph_is_kept(open_saver: SaverOpener) -> None
         )
         parent = builder.compile(checkpointer=saver)
         await _turns(parent, saver, range(15))
-        for number in range(40):  # the subgraph rests, and its checkpoints become old
+        for number in range(40):  # the subgraph is idle, and its checkpoints become old
             await parent.ainvoke({"messages": [HumanMessage("idle", id=f"i{number}")]}, THREAD)
             await saver.trim_thread("t")
         await parent.ainvoke({"messages": [HumanMessage("15", id="h15")]}, THREAD)

@@ -1,4 +1,4 @@
-"""Units of work that raise: their callers get the error, and nothing waits for the garbage collector. Both engines."""
+"""Units of work that raise: their callers get the error, and nothing is left to the garbage collector. Both engines."""
 
 from contextlib import suppress
 

@@ -61,7 +61,7 @@ async def test_messages_count_by_how_their_turns_ended(database: Database) -> No
     await _accept(inbox, "of the next period", 200.0)
     for sent in await outbox.list_open():
         await outbox.mark_sending(sent.id, now=103.0)
-        if not sent.key.startswith("3:"):  # That of "asked" is still on its way.
+        if not sent.key.startswith("3:"):  # The answer to "asked" is still pending.
             at = 102.0 if "card" in sent.key else 104.0
             await outbox.mark_delivered(sent.id, "p", now=at)
     usage = UsageRow(

@@ -1,4 +1,4 @@
-"""Files in a bucket: one node gets what another one stored, despite what the agent does to its folder."""
+"""Files in a bucket: one node gets the files that another one stored, whatever the agent does to its folder."""
 
 import os
 import stat
@@ -35,18 +35,18 @@ class MirroredNode:
         self.mirror: FileMirror = SharedFolder()
 
     async def start(self) -> None:
-        """Continue with the files on disk, like another process."""
+        """Continue with the files on disk, as a new process would."""
         self.mirror = await open_mirror(self._config, self._home, self._database)
 
     def write(self, path: str, text: str) -> Path:
-        """Write a file as a tool does; its folder is made."""
+        """Write a file as a tool does, and create its folder."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         return file
 
     async def store(self) -> None:
-        """Store what changed."""
+        """Store the changes."""
         await self.mirror.store(AREA)
 
     async def fetch(self) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _shown(path: Path) -> str:
 async def nodes(
     tmp_path: Path, bucket: S3Bucket, database: Database
 ) -> tuple[MirroredNode, MirroredNode]:
-    """Return two nodes that share a bucket and a database; both know that the thread has no files yet."""
+    """Return two nodes that share a bucket and a database. Both know that the thread has no files yet."""
     one = MirroredNode(tmp_path / "one", bucket, database)
     two = MirroredNode(tmp_path / "two", bucket, database)
     for node in (one, two):
@@ -108,14 +108,14 @@ async def test_changes_renames_and_deletions_go_both_ways(nodes: Nodes, bucket: 
     (two.folder / "a/b/c.txt").rename(two.folder / "moved.txt")
     (two.folder / "a/b").rmdir()
     (two.folder / "a").rmdir()
-    two.write("keep.txt", "kept")  # as long as before
+    two.write("keep.txt", "kept")  # the same size as before
     await two.store()
     assert await one.fetch() == {"keep.txt": "kept", "moved.txt": "one"}
     (one.folder / "moved.txt").unlink()
     one.write("moved.txt/inner.txt", "a folder now")
     await one.store()
     assert await two.fetch() == one.content()
-    # What no row names anymore is deleted.
+    # Objects that no row names anymore are deleted.
     assert len(bucket.objects()) == 2
 
 
@@ -197,7 +197,7 @@ async def test_links_that_stand_in_the_way_lead_nowhere(nodes: Nodes, tmp_path: 
     one.write("folder/a.txt", "a")
     await one.store()
     await two.fetch()
-    # The agent at two replaces the folder by a link, while one puts something into it.
+    # The agent at node two replaces the folder with a link, while node one puts something into it.
     (two.folder / "folder/a.txt").unlink()
     (two.folder / "folder").rmdir()
     (two.folder / "folder").symlink_to(outside)
@@ -205,7 +205,7 @@ async def test_links_that_stand_in_the_way_lead_nowhere(nodes: Nodes, tmp_path: 
     await one.store()
     await two.fetch()
     assert [path.name for path in outside.iterdir()] == ["secret.txt"]
-    # Nor is anything read through it.
+    # Nothing is read through it, either.
     await two.store()
     await one.fetch()
     assert "secret" not in one.content().values()
@@ -250,7 +250,7 @@ async def test_an_unavailable_bucket_is_reported_and_used_again_later(
 
 
 class OvertakenBucket(Bucket):
-    """Another node checks the bucket whenever this one reads."""
+    """A bucket that another node checks whenever this one reads."""
 
     another: Bucket
 
@@ -270,7 +270,7 @@ def test_nodes_check_the_bucket_side_by_side(bucket: S3Bucket) -> None:
 
 @asynccontextmanager
 async def canceled() -> AsyncIterator[None]:
-    """Cancel the block when it waits for the first time."""
+    """Cancel the block at its first wait."""
     with anyio.CancelScope() as scope, suppress(TimeoutError):
         scope.cancel()
         yield

@@ -1,4 +1,4 @@
-"""Decisions of guardrails on both engines: paging, forgetting, retention, the end of their thread."""
+"""Decisions of guardrails on both engines: paging, deletion, retention, the end of their thread."""
 
 from store.database import Database
 from store.guardrail_decisions import GuardrailDecisionRow, GuardrailDecisions

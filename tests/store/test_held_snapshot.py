@@ -1,4 +1,4 @@
-"""A snapshot held open on PostgreSQL does not slow down the work much, whatever changes meanwhile."""
+"""A snapshot held open on PostgreSQL does not slow down the work much, whatever changes in the meantime."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -72,7 +72,7 @@ async def opened(url: str, home: Path) -> AsyncIterator[Database]:
 
 
 def rows_of(url: str, table: str) -> list[tuple[str, str]]:
-    """Return where the rows of a table are, and which transactions wrote them: both change with each version."""
+    """Return where a table's rows are, and the transactions that wrote them. Both change with each row version."""
     with psycopg.connect(url) as connection:
         statement = SQL("SELECT ctid::text, xmin::text FROM {}").format(Identifier(table))
         return [(str(place), str(writer)) for place, writer in connection.execute(statement)]
@@ -81,7 +81,7 @@ def rows_of(url: str, table: str) -> list[tuple[str, str]]:
 async def test_messages_make_no_new_version_of_their_conversation_or_its_owner(
     url: str, tmp_path: Path
 ) -> None:
-    """Not even if a node other than the owner receives them."""
+    """This holds even if a node other than the owner receives them."""
     async with opened(url, tmp_path / "one") as one, opened(url, tmp_path / "two") as two:
         await until_ready(one, two)
         owner, other = InboxStore(one), InboxStore(two)
@@ -135,13 +135,13 @@ async def test_accepting_does_not_pass_what_was_finished_since_a_snapshot_began(
             for number in range(messages):
                 row = await accept(inbox, message(number))
                 await inbox.finish(row.id, [])
-    # A session that has ended has reported what it read.
+    # A session reports how much it read at the latest when it ends.
     with psycopg.connect(url, autocommit=True) as connection:
         await eventually(lambda: _others(connection) == 0)
         read = connection.execute(
             "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'inbox_unfinished'"
         ).fetchall()
-    # Each passed those of all before it, in one version at least.
+    # Each search passed at least one version of every earlier row.
     assert read[0][0] < messages * 10
 
 
@@ -157,7 +157,7 @@ async def test_messages_sent_after_a_snapshot_began_are_not_read_again(
 
 @pytest.mark.parametrize("sql", [sql for _, sql in BY_ID], ids=[name for name, _ in BY_ID])
 def test_a_row_is_looked_up_by_its_id_though_few_are_open(url: str, sql: str) -> None:
-    """The indexes of open rows seem small, and are not while a snapshot is held."""
+    """The indexes of open rows look small, but are not while a snapshot is held."""
     text, names = translate(sql)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(_FINISHED_ROWS)

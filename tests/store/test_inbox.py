@@ -214,7 +214,7 @@ async def test_no_turn_starts_beside_a_command(database: Database) -> None:
     command = await accept(inbox, new(1, kind="command"))
     assert (await accept(inbox, new(2, may_start=True))).start is None
     await inbox.finish(command.id, [])
-    assert (await accept(inbox, new(3, may_start=True))).start is None  # the second waits
+    assert (await accept(inbox, new(3, may_start=True))).start is None  # the second one waits
 
 
 async def test_a_turn_is_begun_again_after_a_crash_with_its_run(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL's JSON functions: the same results as SQLite's, and planned once per session."""
+"""Our JSON functions for PostgreSQL: the same results as SQLite's, and planned once per session."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ PATCHES = (
 
 @pytest.fixture
 def engines(url: str) -> Iterator[tuple[Execute, Execute]]:
-    """Yield what executes statements on SQLite, and on PostgreSQL; parameters are named :a, :b."""
+    """Yield functions that execute statements on SQLite and on PostgreSQL. Parameters are named :a, :b."""
     with (
         closing(sqlite3.connect(":memory:")) as lite,
         psycopg.connect(url, cursor_factory=psycopg.RawCursor) as full,
@@ -47,7 +47,7 @@ def engines(url: str) -> Iterator[tuple[Execute, Execute]]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_fields_and_items_are_the_same(engines: tuple[Execute, Execute], document: str) -> None:
-    """Their texts, too; numbers, truth values and nested ones are spelled as PostgreSQL does."""
+    """Their texts are the same, too. Numbers, booleans and nested values are spelled as in PostgreSQL."""
     on_sqlite, on_postgres = engines
     sql = "SELECT CAST(key AS TEXT), value FROM json_each(CAST(:a AS TEXT))"
     expected, found = dict(on_sqlite(sql, [document])), dict(on_postgres(sql, [document]))
@@ -59,7 +59,7 @@ def test_fields_and_items_are_the_same(engines: tuple[Execute, Execute], documen
 
 @pytest.mark.parametrize("patch", PATCHES)
 def test_both_engines_patch_json_alike(engines: tuple[Execute, Execute], patch: str) -> None:
-    """Of objects whose fields are not objects in both: merging those is not needed."""
+    """The objects have no field that is an object in both, because nested merging is not needed."""
     for document in (DOCUMENTS[0], DOCUMENTS[2], DOCUMENTS[4]):
         expected, found = (
             engine("SELECT json_patch(CAST(:a AS TEXT), CAST(:b AS TEXT))", [document, patch])
@@ -83,7 +83,7 @@ def test_null_gives_no_keys_and_no_patch(engines: tuple[Execute, Execute]) -> No
 
 
 def test_zero_characters_are_left_out(engines: tuple[Execute, Execute]) -> None:
-    """PostgreSQL has none in its texts."""
+    """PostgreSQL's texts cannot contain them."""
     _, on_postgres = engines
     found = on_postgres(
         "SELECT value FROM json_each(CAST(:a AS TEXT))", ['["a\\u0000b", "\\\\u0000"]']
@@ -92,7 +92,7 @@ def test_zero_characters_are_left_out(engines: tuple[Execute, Execute]) -> None:
 
 
 def test_functions_with_a_body_of_their_own_are_planned_once_a_session(url: str) -> None:
-    """Those in SQL are inlined, or planned in each statement that calls them: these four were the costly ones."""
+    """Functions in SQL are inlined, or planned in each calling statement. These four were the expensive ones."""
     with psycopg.connect(url) as connection:
         found = connection.execute(
             "SELECT proname FROM pg_proc JOIN pg_language ON pg_language.oid = prolang WHERE lanname = 'plpgsql'"

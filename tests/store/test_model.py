@@ -1,4 +1,4 @@
-"""The inbox and the outbox compared with a model of them, step by step, including restarts."""
+"""The inbox and the outbox, compared step by step with a model of them, including restarts."""
 
 import tempfile
 from collections.abc import Coroutine
@@ -207,7 +207,7 @@ TestJournal.settings = settings(
 
 
 class PostgresMachine(InboxMachine):
-    """The same on PostgreSQL, each run in a database of its own."""
+    """The same on PostgreSQL, with a new database for each run."""
 
     server: PostgresServer
 

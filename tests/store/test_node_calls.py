@@ -1,4 +1,4 @@
-"""Calls between nodes: on both engines to the node itself, on PostgreSQL from one node to another."""
+"""Calls between nodes: to the node itself on both engines, and from one node to another on PostgreSQL."""
 
 import json
 import signal
@@ -22,10 +22,10 @@ from tests.eventually import WITHIN_S, eventually
 
 ROOT = Path(__file__).parents[2]
 QUEUED = 400
-"""Signals of almost a page each, which no node may keep in the server's queue."""
+"""Number of signals of almost a page each. No node may keep them in the server's queue."""
 
 MAX_QUEUED_PAGES = 1_048_576
-"""What fills the server's queue (8 GB)."""
+"""Signals that fill the server's queue (8 GB)."""
 
 ANSWERING_NODE = """
 import asyncio, logging, sys
@@ -80,7 +80,7 @@ async def nodes(url: str, folder: Path, *names: str) -> AsyncIterator[list[NodeC
 
 
 async def until_heard(calls: NodeCalls, node: int) -> None:
-    """Wait until a node receives signals: it is known before its connection listens, and signals may be lost."""
+    """Wait until a node receives signals. It is known before its connection listens, so early signals may be lost."""
     while True:
         with suppress(StoreUnavailable):
             await calls.call(node, "echo", "", within_s=0.5)
@@ -229,7 +229,7 @@ async def test_old_messages_are_deleted(url: str, tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def answering_node(url: str, folder: Path) -> AsyncIterator[Process]:
-    """Run a node in another process, and kill it: a frozen one would be waited for without end."""
+    """Run a node in another process, and kill it at the end, because a frozen process would never exit."""
     program = [sys.executable, "-c", ANSWERING_NODE, url, str(folder)]
     async with await anyio.open_process(program, cwd=ROOT) as process:
         try:
@@ -240,7 +240,7 @@ async def answering_node(url: str, folder: Path) -> AsyncIterator[Process]:
 
 
 async def test_a_frozen_node_is_cut_off_from_signals(url: str, tmp_path: Path) -> None:
-    """It pins nothing in the server's queue of signals, and answers no call when it wakes up."""
+    """It keeps nothing in the server's signal queue, and answers no call when it wakes up."""
     (tmp_path / "other").mkdir()
     async with (
         nodes(url, tmp_path, "one") as [one],
@@ -265,7 +265,7 @@ async def test_a_frozen_node_is_cut_off_from_signals(url: str, tmp_path: Path) -
             await lines.receive_until(b"Signals between processes are lost", 10_000)
             call = {"id": "late", "from": one.node, "method": "echo", "body": ""}
             one.database.signals.publish(f"node:{number}", json.dumps(call))
-            # It connects once more, for a moment, to learn that it was ended.
+            # It connects once more, briefly, and learns that other nodes declared it dead.
             await eventually(lambda: sessions_of_others(url, one.node) == 0)
             other.kill()
             await other.wait()
@@ -273,7 +273,7 @@ async def test_a_frozen_node_is_cut_off_from_signals(url: str, tmp_path: Path) -
 
 
 async def hear(calls: NodeCalls, topic: str, payload: str, payloads: AsyncIterator[str]) -> str:
-    """Publish a signal until one arrives, and return that one: signals may be lost."""
+    """Publish signals until one arrives, and return that one, because signals may be lost."""
     while True:
         calls.database.signals.publish(topic, payload)
         with anyio.move_on_after(5.0):
@@ -281,7 +281,7 @@ async def hear(calls: NodeCalls, topic: str, payload: str, payloads: AsyncIterat
 
 
 def sessions_of_others(url: str, node: int) -> int:
-    """Return how many sessions of a database are neither a node's nor this one."""
+    """Return how many sessions of a database belong neither to a node nor to this connection."""
     with psycopg.connect(url) as connection:
         [[count]] = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "

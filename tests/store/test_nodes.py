@@ -1,4 +1,4 @@
-"""Nodes: which ones are alive, which were ended and cannot write, and what one node does at a time."""
+"""Nodes: which are alive, which were declared dead and cannot write, and work that only one node does at a time."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def numbers(database: Database) -> list[int]:
 def foreign_node(
     url: str, *, beats: bool
 ) -> Iterator[tuple[int, psycopg.Connection, psycopg.Connection]]:
-    """Yield the number and the two connections of a node; without `beats` it is silent from now on."""
+    """Yield the number and the two connections of a node. Without `beats`, it is silent from now on."""
     with psycopg.connect(url, autocommit=True) as own, psycopg.connect(url) as work:
         inserted = own.execute(
             "INSERT INTO node (name, started_at) VALUES ('other', 1.0) RETURNING number"
@@ -138,7 +138,7 @@ async def test_a_node_whose_own_connection_is_gone_is_ended_with_the_others(
 
 
 async def test_the_end_of_a_neighbor_is_seen_before_the_next_look_at_all_nodes(url: str) -> None:
-    # A server that has just started gives nodes time to come back.
+    # After its start, a server gives nodes time to come back.
     await eventually(lambda: may_nodes_be_ended(url), bool)
     with foreign_node(url, beats=False) as (number, own, work):
         member = MemberNode(parse_url(url), MINE, heartbeat_s=3600)
@@ -157,7 +157,7 @@ async def test_the_end_of_a_neighbor_is_seen_before_the_next_look_at_all_nodes(u
 async def test_a_node_that_works_is_not_ended(url: str, tmp_path: Path) -> None:
     with foreign_node(url, beats=True) as (number, _, work):
         async with Database.open(StoreConfig(url=url), tmp_path, MINE) as database:
-            await see_a_silent_node_ended(url)  # judged by the same looks
+            await see_a_silent_node_ended(url)  # judged by the same checks
             assert number in numbers(database)
             work.execute("SELECT 1")
 
@@ -178,7 +178,7 @@ async def test_an_ended_node_is_notified_and_cannot_write(url: str, tmp_path: Pa
 
 
 async def test_a_node_that_fails_because_it_was_ended_is_notified(url: str, tmp_path: Path) -> None:
-    """Frozen while it starts, a node fails before its next heartbeat."""
+    """A node that was frozen while starting fails before its next heartbeat."""
     lost = threading.Event()
 
     async def fail() -> None:
@@ -219,8 +219,8 @@ async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path:
             ) as two,
         ):
             await eventually(lambda: numbers(one), lambda found: found == numbers(two))
-            # The server ends one session after the other. A node that could look in between would rightly end
-            # the node whose session is gone.
+            # The server ends one session after the other. A node that checked in between would rightly declare the
+            # other one dead.
             first.hold()
             second.hold()
             with psycopg.connect(url, autocommit=True) as other:
@@ -228,7 +228,7 @@ async def test_nodes_stay_nodes_when_their_connections_break(url: str, tmp_path:
             first.release()
             second.release()
             await eventually(lambda: one.is_owner and two.is_owner, bool)
-            await see_a_silent_node_ended(url)  # judged by the same looks
+            await see_a_silent_node_ended(url)  # judged by the same checks
             both = [one.nodes.number, two.nodes.number]
             await eventually(lambda: numbers(one) == numbers(two) == both)
             for number, database in enumerate((one, two)):
@@ -251,12 +251,12 @@ async def test_nodes_stay_nodes_after_their_packets_were_dropped(url: str, tmp_p
             first.hold()
             second.hold()
             await eventually(lambda: shortest_silence(url), lambda silent_s: silent_s > FROZEN_S)
-            # The first one to come back must not take the other one for frozen.
+            # The first one to come back must not consider the other one frozen.
             first.release()
             await eventually(lambda: one.is_owner)
             second.release()
             await eventually(lambda: two.is_owner)
-            await see_a_silent_node_ended(url)  # judged by the same looks
+            await see_a_silent_node_ended(url)  # judged by the same checks
             both = [one.nodes.number, two.nodes.number]
             await eventually(lambda: numbers(one) == numbers(two) == both)
     assert lost == []
@@ -396,7 +396,7 @@ async def test_a_node_that_joins_is_not_taken_for_dead(url: str) -> None:
     without_lock: list[NodeState] = []
 
     def look() -> None:
-        # What every node's heartbeat does, as often as it can.
+        # The same work as in every node's heartbeat, as often as possible.
         with closing(connect(parse_url(url))) as connection:
             while not ends.is_set():
                 before = joining

@@ -126,7 +126,7 @@ async def test_rows_that_are_due_later_hold_up_nothing_until_they_are_due(
     assert first is not None
     await outbox.mark_sending(first.id, now=50.0)
     await outbox.reschedule(first.id, not_before=70.0, error="429", now=50.0)
-    assert await next_key(50.0) == "now"  # order is kept by a row that was attempted
+    assert await next_key(50.0) == "now"  # an attempted row keeps its order
     await outbox.mark_delivered(first.id, "m", now=50.0)
     assert await next_key(50.0) == "soon"
     assert await outbox.next_open(THERE, now=50.0) is None

@@ -78,7 +78,7 @@ async def test_a_revocation_is_undone_within_an_hour(database: Database) -> None
     await pairings.request(ASKED)
     approved = await pairings.approve(ASKED.code, now=1001)
     await pairings.revoke("telegram", "7")
-    # They wrote again meanwhile, and got another code.
+    # They wrote again in the meantime, and got a new code.
     await pairings.request(replace(ASKED, code="JKLMNPQR", created_at=1002.0))
     assert await pairings.approve(ASKED.code, now=1003) == approved
     assert await pairings.list_all() == [approved]

@@ -1,4 +1,4 @@
-"""What people saw, found by its words, on both engines: tokens of several languages, scopes, deletion."""
+"""Searching past messages by their words, on both engines: tokens of several languages, scopes, deletion."""
 
 import time
 
@@ -91,9 +91,9 @@ async def test_what_was_taken_back_goes_with_the_next_turn(messages: PastMessage
     await messages.add([("", [said("first apple")]), ("first apple", [said("second apple")])])
     await messages.add([("first apple", [said("another apple")])])
     assert sorted(await found(messages, "apple")) == ["another apple", "first apple"]
-    await messages.add([("first apple", [said("another apple")])])  # The same turn again.
+    await messages.add([("first apple", [said("another apple")])])  # The same turn, answered again.
     assert len(await found(messages, "apple")) == 2
-    await messages.add([("", [said("a new apple")])])  # The first turn was taken back, too.
+    await messages.add([("", [said("a new apple")])])  # The first turn was undone, too.
     assert await found(messages, "apple") == ["a new apple"]
 
 

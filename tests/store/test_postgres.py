@@ -1,4 +1,4 @@
-"""PostgreSQL only: concurrent units, broken connections, and the errors when it cannot be used."""
+"""PostgreSQL only: concurrent units of work, broken connections, and errors when it cannot be used."""
 
 import re
 import socket
@@ -45,7 +45,7 @@ def message(number: int, key: ConversationKey = KEY, *, text: str = "{}") -> New
 
 
 async def refusal(url: str, home: Path) -> str:
-    """Return the error when the database cannot be opened, which is one line."""
+    """Return the one-line error of a database that cannot be opened."""
     with pytest.raises(StoreUnavailable) as caught:
         async with Database.open(StoreConfig(url=url), home):
             pass
@@ -92,7 +92,7 @@ async def test_the_cap_of_a_queue_holds_for_messages_at_once(url: str, tmp_path:
         owners = SharedOwners(database)
 
         async def accept_one(number: int) -> None:
-            # Without the order in which a process submits them: they may come from several.
+            # Does not keep the order of submission, because the messages may come from several processes.
             unit = partial(accept, new=message(number), cap=5, owners=owners, open_from={})
             results.append(await database.transaction(unit))
 
@@ -240,7 +240,7 @@ async def _event_ids(url: str) -> list[str]:
 
 
 async def _accepts(inbox: InboxStore, new: NewInboxRow) -> bool:
-    """Return whether a message could be stored, or was stored before."""
+    """Return whether a message could be stored or was already stored."""
     try:
         await inbox.accept(new, cap=9)
     except StoreUnavailable:
@@ -311,7 +311,7 @@ async def test_missing_rights_of_a_role_are_reported(
 
 
 def least_privileges(runner: str, url: str) -> list[str]:
-    """Return the statements with which the guide creates a role for Parley, for a role and database of the test."""
+    """Return the guide's statements that create a role for Parley, with the test's role and database."""
     blocks = re.findall(r"^```sql\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S)
     (block,) = (found for found in blocks if "parley_runner" in found)
     info = conninfo_to_dict(url)
@@ -373,7 +373,7 @@ async def test_a_wrong_url_is_reported(url: str, tmp_path: Path) -> None:
 
 @contextmanager
 def old_server() -> Iterator[int]:
-    """Yield the port of a server that says it is PostgreSQL 14."""
+    """Yield the port of a server that claims to be PostgreSQL 14."""
 
     def serve() -> None:
         connection, _ = listener.accept()

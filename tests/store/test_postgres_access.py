@@ -1,4 +1,4 @@
-"""PostgreSQL over TLS with a certificate authority, with passwords and certificates; and a role with few rights."""
+"""PostgreSQL over TLS with a certificate authority, with passwords and certificates, and a role with few rights."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ Signed = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def signed(name: str, issuer: Signed | None = None) -> Signed:
-    """Return a certificate for a name and its key; without an issuer, one of a certificate authority."""
+    """Return a certificate for a name, and its key. Without an issuer, return a certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -62,7 +62,7 @@ def key_pem(one: Signed) -> bytes:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files of clients."""
+    """Return a folder with the clients' files."""
     return tmp_path_factory.mktemp("tls")
 
 
@@ -101,7 +101,7 @@ def url_of(server: PostgresServer, user: str, options: str, *, host: str = "loca
 
 
 async def works(url: str, home: Path) -> bool:
-    """Write and read a row; return whether the connection is encrypted."""
+    """Write and read a row. Return whether the connection is encrypted."""
     async with Database.open(StoreConfig(url=url), home) as database:
         threads = ThreadStore(database)
         await threads.create("t", {"a": 1}, now=1.0)
@@ -154,7 +154,7 @@ async def test_a_certificate_replaces_the_password(
 async def test_sessions_of_another_role_that_are_ending_are_waited_for(
     server: PostgresServer, folder: Path, tmp_path: Path
 ) -> None:
-    """Sessions of a process that ended just now, which this role may not end."""
+    """The sessions belong to a process that has just ended, and this role may not end them."""
     options = (
         f"sslmode=verify-full&sslrootcert={folder}/ca.crt"
         f"&sslcert={folder}/user.crt&sslkey={folder}/user.key"

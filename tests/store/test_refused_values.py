@@ -1,4 +1,4 @@
-"""Values that no database can store: the caller gets ValueRefused, and nobody else notices, on both engines."""
+"""Values that no database can store: the caller gets ValueRefused, and others are not affected, on both engines."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -39,7 +39,7 @@ YEAR = 365 * DAY_S
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[sqlite3.Connection]:
-    """Yield a database with all tables, of the journal and of checkpoints; nothing is written to it."""
+    """Yield a database with all tables of the journal and of checkpoints. Nothing is written to it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as opened:
         migrate(opened, "sqlite", "memory")
         _, _, tables = steps("checkpoints")[0].partition(
@@ -56,7 +56,7 @@ def plan(connection: sqlite3.Connection, statement: str) -> list[str]:
 
 
 def scans(connection: sqlite3.Connection, statement: str) -> list[str]:
-    """Return the steps of a statement's plan that read a whole table, or sort a whole one."""
+    """Return the steps of a statement's plan that read or sort a whole table."""
     steps = plan(connection, statement)
     ordered = any("USE TEMP B-TREE FOR ORDER BY" in step for step in steps)
     return [
@@ -89,7 +89,7 @@ PRUNES = (*retention.SHORT_TERM, *retention.LONG_TERM)
 @pytest.mark.parametrize("statement", PRUNES, ids=lambda one: one.split()[2])
 def test_every_prune_reads_old_rows_only(connection: sqlite3.Connection, statement: str) -> None:
     assert scans(connection, statement) == []
-    # A range of the age column; an index of the state alone would read every row in that state.
+    # A range of the age column. An index of only the state would read every row in that state.
     assert any(
         re.search(r"\((received|updated|created|said|discarded)_at<\?\)", s)
         for s in plan(connection, statement)
@@ -158,7 +158,7 @@ SMALL_TABLES = {
     "usage_reservation": "model calls that have not ended, if limits are configured",
     "run_webhook": "what is to be posted about runs of the API: deleted when that is done, or given up",
 }
-"""Tables that may be read whole, and why: no message adds a row that stays."""
+"""Tables that may be read whole, because no message adds a permanent row."""
 
 
 def statements() -> Iterator[tuple[str, str, str]]:
@@ -173,17 +173,17 @@ def statements() -> Iterator[tuple[str, str, str]]:
 
 
 FRAGMENTS = {"_SELECT", "SELECT_ROWS", "_JOINED", "_PUT_WRITE", "LIST"}
-"""Statements that are used with more text only; and LIST, which LangGraph's `alist(None)` needs: all threads."""
+"""Statements that only run with more text appended, and LIST, which LangGraph's `alist(None)` needs for all threads."""
 STATEMENTS = [one for one in statements() if one[1] not in FRAGMENTS]
 POSTGRES_ONLY = {"node_calls", "run_events"}
-"""Modules whose statements SQLite never runs, and does not understand: they read rows by their ID or key, or remove old
-rows from a table that is small.
+"""Modules whose statements SQLite never runs and cannot parse. They read rows by ID or key, or remove old rows from a
+small table.
 """
 OF_SQLITE = [
     one for one in STATEMENTS if one[0] not in POSTGRES_ONLY and one[1] != "_SELECT_POSTGRES"
 ]
 OF_POSTGRES = [one for one in STATEMENTS if one[1] != "_SELECT_SQLITE"]
-"""Search for words is a statement of its own on each engine."""
+"""Each engine has its own statement for the search for words."""
 
 
 def test_all_statements_are_found() -> None:
@@ -209,11 +209,11 @@ def test_no_statement_reads_or_sorts_a_whole_table(
         for step in steps
         if re.match(rf"SCAN (?!(?:\d+ )?CONSTANT|\(|(a|pragma_\w+|{small})\b)", step)
     ]
-    # A partial index holds the rows that are open, or in few; an index in the order asked for is read to the limit.
+    # A partial index holds the open rows, which are few. An index in the requested order is read up to the limit.
     assert all("INDEX" in step for step in whole), steps
     sorts = any("USE TEMP B-TREE FOR ORDER BY" in step for step in steps)
     assert not (sorts and whole), steps
-    # Sorting is for what is open, of one conversation, or small.
+    # Sorting is fine for rows that are open, belong to one conversation, or are few.
     searched = [step for step in steps if sorts and "outbox_by_state" in step]
     assert not searched or "('pending', 'sending')" in statement, steps
 

@@ -1,4 +1,4 @@
-"""Runs of several nodes on one PostgreSQL database: which node executes what, and the runs of a dead node."""
+"""Runs of several nodes on one PostgreSQL database: which node executes a run, and the runs of a dead node."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -117,7 +117,7 @@ async def test_runs_of_a_dead_node_are_interrupted_and_those_of_living_ones_go_o
 async def test_the_last_of_runs_that_end_at_once_leaves_the_thread_idle(
     databases: tuple[Database, Database], url: str
 ) -> None:
-    """Both reach the thread's row before either is committed: another connection holds it until then."""
+    """Another connection holds the thread's row until both ends are waiting for it."""
     rows = RunStore(databases[0])
     for name in ("r1", "r2"):
         await create(rows, name, "t")

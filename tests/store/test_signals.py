@@ -1,4 +1,4 @@
-"""Signals, on both engines; between two processes and over broken connections on PostgreSQL."""
+"""Signals: on both engines, and on PostgreSQL also between two processes and over broken connections."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -36,7 +36,7 @@ async def test_subscribers_of_a_topic_receive_its_signals_in_order(database: Dat
 
 
 async def test_a_signal_published_after_subscribing_is_received(database: Database) -> None:
-    """Whatever the connection is subscribing to and sending at that moment."""
+    """This holds whatever the connection is subscribing to or sending at that moment."""
     signals = database.signals
     with ExitStack() as stack:
         for number in range(60):
@@ -108,7 +108,7 @@ def url(postgres: PostgresServer | None) -> Iterator[str]:
 
 
 def connected(url: str) -> PostgresSignals:
-    """Return what a process has; only tests have two."""
+    """Return the signals of a process. Only tests have two in one process."""
     return PostgresSignals(lambda: connect(parse_url(url)))
 
 
@@ -116,7 +116,7 @@ async def test_signals_reach_another_process(url: str) -> None:
     here, there = connected(url), connected(url)
     try:
         with there.subscribe("ask") as questions, here.subscribe("answer") as answers:
-            # Until the other one listens, what is published is lost.
+            # Signals are lost until the other one listens.
             async with anyio.create_task_group() as group:
 
                 async def answer() -> None:
@@ -165,7 +165,7 @@ async def test_a_burst_takes_few_statements(url: str) -> None:
             for number in range(2_000):
                 signals.publish("a", str(number))
             await take(payloads, 2_000)
-            signals.close()  # the server counts at the latest when the session ends
+            signals.close()  # the server updates the count at the latest when the session ends
             made = await eventually(lambda: _commits(other) - before, within_s=60)
             assert made < 200
     finally:

@@ -1,4 +1,4 @@
-"""Copies of databases in use: one commit each, whole, and checked."""
+"""Copies of databases in use: each is the state at one commit, complete, and checked."""
 
 import sqlite3
 from contextlib import closing
@@ -51,7 +51,7 @@ def test_a_copy_of_a_database_under_writes_is_one_commit(tmp_path: Path) -> None
         stop.set()
         writer.join()
     assert all(a == b for a, b in counts), counts
-    assert counts[-1][0] > counts[0][0], "nothing was written meanwhile"
+    assert counts[-1][0] > counts[0][0], "nothing was written in the meantime"
 
 
 def test_a_damaged_database_is_not_copied_as_a_good_one(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def test_a_statement_that_fails_fails_alone(database: Database) -> None:
     async def change(name: str, status: str) -> None:
         try:
             await database.execute(SET_STATUS, {"id": name, "status": status})
-        except Exception as error:  # noqa: BLE001 - which one differs by engine
+        except Exception as error:  # noqa: BLE001 - the type depends on the engine
             failed.append(f"{name}: {type(error).__name__}")
 
     async with anyio.create_task_group() as group:

@@ -39,6 +39,6 @@ async def test_a_ttl_that_is_restarted_expires_as_much_later(database: Database)
     assert await expired(180.0) == ["b", "a"]
     after = await threads.get("a")
     assert after.ttl == ThreadExpiry(minutes=1, expires_at=180.0)
-    assert after.updated_at == before.updated_at, "nobody changed the thread"
+    assert after.updated_at == before.updated_at, "the thread was not changed"
     await threads.restart_ttl("without", now=120.0)
     assert (await threads.get("without")).ttl is None

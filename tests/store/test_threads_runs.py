@@ -213,7 +213,7 @@ async def test_a_filter_that_matches_many_threads_keeps_the_order(database: Data
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def runs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunStore]:
-    """Yield the runs of a database of each engine."""
+    """Yield the runs of a database, for each engine."""
     url = "" if request.param == "sqlite" else str(request.getfixturevalue("url"))
     async with Database.open(StoreConfig(url=url) if url else StoreConfig(), tmp_path) as database:
         yield RunStore(database)

@@ -159,7 +159,7 @@ def dump(home: Path) -> dict[str, list[tuple[object, ...]]]:
 
 
 def dump_postgres(url: str) -> dict[str, list[tuple[object, ...]]]:
-    """Return the same of a PostgreSQL database."""
+    """Return the same for a PostgreSQL database."""
     with psycopg.connect(url) as connection:
         rows: dict[str, list[tuple[object, ...]]] = {}
         for table in TABLES:
@@ -259,7 +259,7 @@ transfer(StoreConfig(), StoreConfig(url=url), Path(home), report, restart=False)
 
 
 def kill_at(url: str, home: Path, last: str) -> None:
-    """Copy in another process, which is killed when it reports `last`."""
+    """Copy in another process. Kill it when it reports `last`."""
     arguments = [sys.executable, "-c", PROGRAM, url, str(home), last]
     done = subprocess.run(arguments, check=False, timeout=100)
     assert done.returncode == -signal.SIGKILL
@@ -275,7 +275,7 @@ def test_a_copy_that_was_killed_continues(url: str, home: Path, line: str) -> No
 
 
 def copy_when_unlocked(url: str, home: Path, reported: list[TransferProgress]) -> None:
-    """Copy; the server may take a moment to notice that the killed process is gone."""
+    """Copy. The server may take a moment to notice that the killed process is gone."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -79,7 +79,7 @@ async def test_parallel_reservations_never_exceed_a_limit(database: Database) ->
     assert refused == [PERSON] * 30
     assert [limit.counter for limit in warned] == [PERSON]
     assert await _counter(database, "person") == (0, 1_000)
-    assert await _counter(database, "service") == (0, 1_000)  # refused calls left nothing there
+    assert await _counter(database, "service") == (0, 1_000)  # refused calls left no rows
     used = replace(ROW, output_tokens=0)
     await store.add(FinishedUsage(row=used, reservation_id=name) for name in accepted)
     assert await _counter(database, "person") == (900, 0)
@@ -91,7 +91,7 @@ async def test_reservations_of_ended_processes_are_settled_once(database: Databa
     await store.reserve("a", replace(ROW, estimated_calls=1), [UsageLimit(counter=PERSON)])
     node = database.nodes.number
     if node:
-        assert await store.settle_abandoned() == 0  # this node lives
+        assert await store.settle_abandoned() == 0  # this node is alive
         await database.execute("UPDATE usage_reservation SET node = 999", {})
     assert await store.settle_abandoned() == 1
     assert await store.settle_abandoned() == 0
