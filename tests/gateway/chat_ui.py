@@ -1,4 +1,4 @@
-"""The whole service behind its port, with a token, a page that may call it, and a model controlled by keywords."""
+"""The whole service on a port, with a token, a web page that may call it, and a model controlled by keywords."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from tests.ports import free_port
 
 TOKEN = "test-token-0123"
 PAGE = "http://localhost:3000"
-"""Where agent-chat-ui is served while it is developed: the one page that is let in."""
+"""Origin of agent-chat-ui's development server, the only page that may call the service."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ ASKED = {
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Answer as the words of the user ask; a tool's result is read out, anything else is repeated."""
+    """Do what the user's keyword says, repeat a tool's result, or echo anything else."""
     if request.messages[-1]["role"] == "tool":
         return ModelReply(text=f"The tool said: {request.messages[-1]['content']}")
     said = request.last_user_text
@@ -77,7 +77,7 @@ def answer(request: ModelRequest) -> ModelReply:
 
 @asynccontextmanager
 async def opened(folder: Path, **gateway: Any) -> AsyncIterator[ChatUiServer]:  # noqa: ANN401 - configuration
-    """Open the service of a new data folder; keywords go to the `gateway` section."""
+    """Open the service with a new data folder. Keyword arguments go to the `gateway` section."""
     port = free_port()
     file = folder / "config.yaml"
     async with FakeModelServer(answer=answer) as model:

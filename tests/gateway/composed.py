@@ -19,7 +19,7 @@ TOKEN = "test-token-0123"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposedService:
-    """The running service: as the operator reaches it over the network, and its parts."""
+    """The running service: its parts, and clients like those of an operator."""
 
     app: FastAPI
     client: httpx.AsyncClient
@@ -33,7 +33,7 @@ class ComposedService:
 
 @asynccontextmanager
 async def composed(folder: Path, text: str = "{}") -> AsyncIterator[ComposedService]:
-    """Run the service that a configuration describes; `client` has the token, `stranger` has not."""
+    """Run the service with a configuration. `client` has the token; `stranger` does not."""
     home = place_database(folder / "home")
     file = folder / "config.yaml"
     file.write_text(text)

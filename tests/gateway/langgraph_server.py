@@ -88,7 +88,7 @@ async def serving(
     sources: Mapping[str, GraphSource] | None = None,
     database_url: str = "",
 ) -> AsyncIterator[ApiServer]:
-    """Serve the API from a data folder, or as a node of a PostgreSQL database; with the test graphs, or others."""
+    """Serve the API from a data folder, or as a node of a PostgreSQL database, with the test graphs or others."""
     graphs = Graphs()
     async with AsyncExitStack() as stack:
         store = StoreConfig(url=database_url) if database_url else StoreConfig()
@@ -174,7 +174,7 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
 
 
 class _Server(uvicorn.Server):
-    """A server that reports when it listens."""
+    """A server that signals when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -63,12 +63,12 @@ class Exchange:
 
 
 def recorded() -> list[Exchange]:
-    """Return all exchanges, in the order in which they were begun."""
+    """Return all exchanges in the order of their requests."""
     return [Exchange(**orjson.loads(line)) for line in EXCHANGES.read_bytes().splitlines()]
 
 
 def shape_of(text: str, *, is_stream: bool) -> Shape:
-    """Return the shape of an answer: of a stream, the order of its events and the shape of each kind."""
+    """Return the shape of an answer. A stream's shape is the order of its events and the shape of each kind."""
     if is_stream:
         frames = list(_frames(text))
         names = [name for name, _ in frames]
@@ -89,7 +89,7 @@ def _frames(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def shape(value: object) -> Shape:
-    """Return a value's shape; ids that are keys are alike."""
+    """Return a value's shape. All keys that are ids count as the same key."""
     if isinstance(value, Mapping):
         return {UUID.sub("<id>", str(key)): shape(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -101,7 +101,7 @@ def shape(value: object) -> Shape:
 
 
 def joined(first: Shape, second: Shape) -> Shape:
-    """Return the shape that two values of the same place have together."""
+    """Return the combined shape of two values in the same place."""
     if isinstance(first, dict) and isinstance(second, dict):
         return {
             key: joined(first.get(key), second.get(key)) for key in first.keys() | second.keys()
@@ -112,7 +112,7 @@ def joined(first: Shape, second: Shape) -> Shape:
 
 
 def differences(theirs: Shape, ours: Shape, place: str = "") -> Iterator[str]:
-    """Yield what is otherwise: `-` is missing here, `+` is here alone, `!` is of another kind."""
+    """Yield the differences: `-` is missing from ours, `+` is only in ours, `!` has a different type."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         dot = f"{place}." if place else ""
         yield from (f"-{dot}{key}" for key in sorted(theirs.keys() - ours.keys()))

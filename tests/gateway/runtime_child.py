@@ -1,8 +1,8 @@
 """A process that starts runs, prints the last run's id when a run waits in its second node, and waits to be killed.
 
-Arguments: data folder, URL of a PostgreSQL database or "", and the requests as JSON: keywords of `GraphRunRequest`, or
-an
-action on the first run: {"inject": messages} or {"cancel": action}. Without requests it resumes existing runs.
+Arguments: the data folder, the URL of a PostgreSQL database or "", and the requests as JSON. A request holds keywords
+of `GraphRunRequest`, or an action on the first run: {"inject": messages} or {"cancel": action}. Without requests, the
+process resumes existing runs.
 """
 
 import json

@@ -18,7 +18,7 @@ FIRST_IS_LOST = [b"", b"200 OK"]
 
 
 async def run_with_webhook(api: ApiServer, receiver: Receiver) -> str:
-    """Return the ID of a run that has ended, and whose webhook has arrived, but was not accepted."""
+    """Return the ID of a run that has ended and whose webhook arrived but was not accepted."""
     thread = await new_thread(api)
     run = await api.sdk.runs.create(thread, "instant", input={"n": 1}, webhook=receiver.url)
     await receiver.wait_for(1)
@@ -90,7 +90,7 @@ async def test_a_webhook_of_a_node_that_ended_is_posted_by_another(
 
 
 async def test_the_end_of_a_run_and_its_webhook_are_stored_together(tmp_path: Path) -> None:
-    """As a process leaves them that dies in between."""
+    """This is the state that a process leaves if it dies in between."""
     receiver = Receiver([b"200 OK"])
     async with receiver.running():
         async with serving(tmp_path) as api:

@@ -46,7 +46,7 @@ class ApprovalsClient:
 
 @asynccontextmanager
 async def asking(home: Path, *names: str) -> AsyncIterator[ApprovalsClient]:
-    """Have the agent ask to write files of these names, all at once."""
+    """Let the agent ask to write files with these names, all at once."""
     calls = tuple(
         ToolCall(
             name="write_file",
@@ -101,7 +101,7 @@ async def test_several_are_decided_at_once_by_their_ids(tmp_path: Path) -> None:
 async def test_several_are_decided_one_after_the_other_without_ids(
     tmp_path: Path, answer: object
 ) -> None:
-    """As agent-chat-ui does: it shows the last one, and answers it without saying which."""
+    """agent-chat-ui does this: it shows the last interrupt, and answers without an ID."""
     async with asking(tmp_path, "a", "b", "c") as client:
         for left in (2, 1):
             shown = (await client.waits())[-1]

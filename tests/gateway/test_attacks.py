@@ -45,7 +45,7 @@ TRACES = re.compile(r"Traceback|File \\?\"|site-packages|/root/|/home/|\.py\b")
 
 
 def is_harmless(answer: Response, home: Path) -> bool:
-    assert answer.status_code != 429, "the limit is in the way of this test"
+    assert answer.status_code != 429, "a rate limit interferes with this test"
     if answer.status_code >= 500 and answer.status_code not in MAY_BE:
         return False
     signs_in = (answer.request.method, answer.request.url.path) == ("POST", "/api/sessions")
@@ -140,7 +140,7 @@ async def test_a_clients_data_does_not_become_an_option_of_the_server(tmp_path: 
 
 
 async def test_a_request_has_a_limited_number_of_messages(tmp_path: Path) -> None:
-    """Each is converted in the event loop: 3.3 million empty ones, 10 MB, took a minute."""
+    """Each message is converted in the event loop. Without a limit, 3.3 million empty ones (10 MB) took a minute."""
     most: list[object] = [""] * MAX_MESSAGES
     many = {"messages": [*most, ""]}
     async with serving(tmp_path) as api:
@@ -160,7 +160,7 @@ async def test_a_request_has_a_limited_number_of_messages(tmp_path: Path) -> Non
 
 
 async def test_filters_of_events_and_states_are_limited(tmp_path: Path) -> None:
-    """A filter of a million namespaces took a third of a second for each event."""
+    """Without a limit, a filter of a million namespaces took a third of a second for each event."""
     many = ["values"] * 101
     async with serving(tmp_path) as api:
         thread = (await api.http.post("/threads", json={})).json()["thread_id"]

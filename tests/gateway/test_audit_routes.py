@@ -1,4 +1,4 @@
-"""GET /api/audit: who changed what, over rotated files."""
+"""GET /api/audit: who changed what, including rotated files."""
 
 import csv
 import io

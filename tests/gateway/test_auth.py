@@ -128,7 +128,7 @@ async def test_only_known_host_names_are_answered(host: str, status: int) -> Non
 
 
 async def test_a_request_with_two_hosts_is_refused() -> None:
-    """A proxy in front of Parley may use the other one."""
+    """A proxy in front of Parley may use the second one."""
     async with client(AccessMiddleware(APP, token=None)) as operator:
         for hosts in (
             ("localhost", "evil.example"),

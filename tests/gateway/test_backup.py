@@ -76,7 +76,7 @@ def names(folder: Path) -> list[str]:
 
 
 def tree(home: Path) -> dict[str, object]:
-    """Return what a data folder contains, databases and lock aside."""
+    """Return what a data folder contains, except databases and the lock."""
     found: dict[str, object] = {}
     for path in sorted(home.rglob("*")):
         name = path.relative_to(home).as_posix()
@@ -89,7 +89,7 @@ def tree(home: Path) -> dict[str, object]:
     return found
 
 
-async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever it returns
+async def in_thread(work: Callable[[], Any]) -> Any:  # noqa: ANN401 - any result
     return await anyio.to_thread.run_sync(work)
 
 
@@ -134,7 +134,7 @@ async def test_a_journal_elsewhere_goes_where_the_configuration_says(tmp_path: P
 
 
 async def test_holes_in_files_do_not_hold_up_a_backup(tmp_path: Path) -> None:
-    """They take no disk space: a thousand files of 200 MB are within a conversation's limit."""
+    """Holes take no disk space, so a conversation's limit allows a thousand sparse files of 200 MB."""
     config = config_of(tmp_path / "a")
     await fill(config)
     workspace = config.home / "threads" / "t1" / "user-data" / "workspace"
@@ -167,13 +167,13 @@ async def test_files_that_cannot_be_restored_are_skipped_and_named(tmp_path: Pat
 
 @contextmanager
 def ordinary_user(folder: Path) -> Iterator[None]:
-    """Act as an ordinary user, who owns a folder: root may read everything."""
+    """Act as an ordinary user who owns a folder, because root may read everything."""
     if os.geteuid() != 0:
         yield
         return
     for path in (folder, *folder.rglob("*")):
         os.lchown(path, 65534, 65534)
-    get_version()  # while the checkout can be read: that user may not be able to
+    get_version()  # cached now, because that user may be unable to read the checkout
     os.seteuid(65534)
     try:
         yield
@@ -182,7 +182,7 @@ def ordinary_user(folder: Path) -> Iterator[None]:
 
 
 def test_folders_that_cannot_be_read_are_skipped_and_named() -> None:
-    # Not in pytest's own folders: those are for root alone.
+    # Not in pytest's folders, which only root can read.
     with tempfile.TemporaryDirectory() as folder:
         source, target = config_of(Path(folder, "a")), config_of(Path(folder, "b"))
         anyio.run(fill, source)
@@ -261,7 +261,7 @@ async def test_existing_data_are_kept_aside_and_only_on_request(tmp_path: Path) 
 async def test_a_restore_that_did_not_come_to_its_end_keeps_the_service_from_starting(
     tmp_path: Path,
 ) -> None:
-    """Otherwise it would start with an empty journal next to restored files, and nobody would notice."""
+    """Otherwise, it would start with an empty journal next to restored files, and nobody would notice."""
     source, target = config_of(tmp_path / "a"), config_of(tmp_path / "b")
     await fill(source)
     (source.home / "sub").write_text("a file in the place of the other machine's journal")
@@ -426,7 +426,7 @@ async def test_a_backup_of_a_newer_parley_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def small_archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Return a whole backup without its compression."""
+    """Return a complete backup, uncompressed."""
     folder = tmp_path_factory.mktemp("small")
     config = config_of(folder)
     config.home.mkdir()
@@ -469,7 +469,7 @@ def test_damaged_bytes_are_refused_in_one_way(
         extract_archive(folder / "x.tar.gz", inner, wanted=lambda _: True)
     except CommandFailed:
         pass
-    else:  # the changed bytes belong to no file: padding, times, owners
+    else:  # the changed bytes are not file contents: padding, times, owners
         assert (inner / "home" / "USER.md").read_text() == "x" * 700
         assert (inner / "home" / "link").readlink() == Path("USER.md")
     assert sorted(path.name for path in folder.iterdir()) == ["inner", "x.tar.gz"]
@@ -528,7 +528,7 @@ async def test_the_commands_say_what_they_did_and_what_is_not_included(tmp_path:
 def add_step(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], object]:
-    """Return what adds a step 2 to the SQLite schema."""
+    """Return a function that adds a step 2 to the SQLite schema."""
     folder = tmp_path_factory.mktemp("steps")
     (folder / "0001_sqlite.sql").write_text(steps("sqlite")[0])
     monkeypatch.setattr(migrations, "FOLDER", folder)
@@ -568,7 +568,7 @@ async def test_data_that_cannot_be_upgraded_fail_the_check(
 
 
 def write_earlier_database(file: Path) -> None:
-    """Write the journal of a version before the present schema."""
+    """Write a journal with an earlier schema."""
     with closing(sqlite3.connect(file)) as journal, journal:
         journal.execute("CREATE TABLE schema_version (version INTEGER, applied_at INTEGER)")
         journal.execute("INSERT INTO schema_version VALUES (25, 0)")

@@ -1,4 +1,4 @@
-"""`parley backup` and `restore`, killed at each step: partial backups never count as complete, and nothing is left."""
+"""`parley backup` and `restore`, killed at each step: partial backups never count as complete; no files are left."""
 
 import signal
 import sys
@@ -41,7 +41,7 @@ sys.exit(main(sys.argv[4:]))
 
 
 async def kill_at(event: str, part: str, left: int, folder: Path, *command: str) -> int:
-    """Return the exit code of a command that is killed if it comes so far."""
+    """Return the exit code of a command that is killed if it gets this far."""
     arguments = [sys.executable, "-P", "-c", KILLED, event, part, str(left), *command]
     done = await in_thread(
         lambda: run(
@@ -65,7 +65,7 @@ async def test_a_backup_that_is_killed_leaves_no_archive_and_the_next_one_tidies
     assert await kill_at(event, part, 1, tmp_path / "a", *command) == -signal.SIGKILL
     assert not file.exists()
     (left,) = (tmp_path / "backups").iterdir()
-    if part != "archive":  # everything is in it then
+    if part != "archive":  # the archive is complete by then
         with pytest.raises(CommandFailed, match="is not a complete and unchanged backup"):
             extract_archive(left / "archive", tmp_path / "out", wanted=lambda _: True)
     await in_thread(lambda: write_backup(config, file))
@@ -85,7 +85,7 @@ async def test_a_backup_leaves_another_one_that_is_being_written_alone(tmp_path:
 
 
 async def starts(config: Config) -> bool:
-    """Return whether a service starts, and does not say that a restore has to be repeated."""
+    """Return whether a service starts without saying that a restore must be repeated."""
     try:
         async with open_app(config):
             return True
@@ -127,6 +127,6 @@ async def test_a_restore_that_is_killed_between_two_files_has_to_be_repeated(
 
 
 def tree_of_data(config: Config) -> dict[str, object]:
-    """Return what a data folder contains, what a restore moved aside left out."""
+    """Return what a data folder contains, except the files that a restore moved aside."""
     found = tree(config.home)
     return {name: value for name, value in found.items() if not name.startswith("before-restore-")}

@@ -1,4 +1,4 @@
-"""POST /api/channels/broadcast: rejected requests, and channels that are left out. Journeys test the rest."""
+"""POST /api/channels/broadcast: rejected requests and skipped channels. Journeys test the rest."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The agent's tool `schedule`: what it refuses, and what a kill leaves."""
+"""The agent's tool `schedule`: requests that it refuses, and the state after a kill."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.fakes.langgraph import FakeLangGraph
 
 
 async def call(harness: BusHarness, **fields: object) -> str:
-    """Call the tool in the run that answers the only conversation."""
+    """Call the tool in a run of the only conversation."""
     backend = ChatSchedules()
     backend.bus = harness.bus
     thread_id = harness.server.runs[-1].thread_id

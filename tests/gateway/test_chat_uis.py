@@ -16,13 +16,13 @@ Event = tuple[str, Any]
 
 
 async def events_of(response: httpx.Response) -> AsyncIterator[Event]:
-    """Read a stream as these front ends do: blocks between blank lines, whatever ends the lines."""
+    """Read a stream as these front ends do: as blocks between blank lines, with any line ending."""
     text = ""
     async for piece in response.aiter_text():
         text += piece.replace("\r\n", "\n")
         *blocks, text = text.split("\n\n")
         for block in blocks:
-            lines = block.splitlines()  # at the line ends of Unicode as well
+            lines = block.splitlines()  # also splits at Unicode line separators
             names = [line[6:].strip() for line in lines if line.startswith("event:")]
             data = [line[5:].strip() for line in lines if line.startswith("data:")]
             if data:
@@ -30,7 +30,7 @@ async def events_of(response: httpx.Response) -> AsyncIterator[Event]:
 
 
 class Page:
-    """agent-chat-ui in a browser: every request that is not simple is asked for first."""
+    """agent-chat-ui in a browser. Every request that is not simple is preceded by a CORS preflight."""
 
     def __init__(self, front: ChatUiServer) -> None:
         self._client = httpx.AsyncClient(base_url=f"{front.url}/api", timeout=20)
@@ -40,7 +40,7 @@ class Page:
         await self._client.aclose()
 
     async def ask(self, method: str, path: str, body: str = "") -> list[Any]:
-        """Send the bytes; return the JSON of the answer, or the events of the stream."""
+        """Send the bytes. Return the JSON of the answer, or the events of the stream."""
         await self._ask_first(method, path)
         headers = {**self._headers, **({"Content-Type": "application/json"} if body else {})}
         async with self._client.stream(method, path, content=body or None, headers=headers) as got:
@@ -99,7 +99,7 @@ async def test_agent_chat_ui(tmp_path: Path) -> None:
         [history] = await page.ask("POST", f"/threads/{thread_id}/history", '{"limit":10}')
         assert history[0]["values"]["messages"] == values["messages"]
         assert history[0]["next"] == []
-        # The list next to the chat: the thread is found by its graph, with the messages that name it.
+        # The list next to the chat: a search by graph finds the thread, with the messages that give it its name.
         [[listed]] = await page.ask("POST", "/threads/search", SEARCH)
         assert listed["thread_id"] == thread_id
         assert listed["values"]["messages"][0]["content"][0]["text"] == "hello"
@@ -121,7 +121,7 @@ async def _edit(page: Page, thread_id: str, body: str, history: list[Any]) -> No
 
 
 async def test_the_stop_button_of_agent_chat_ui_only_hangs_up(tmp_path: Path) -> None:
-    """The page only aborts its request: with `continue`, the run continues and can be joined."""
+    """The page only aborts its request. With `continue`, the run continues and can be joined."""
     async with opened(tmp_path) as front, httpx.AsyncClient(base_url=f"{front.url}/api") as client:
         client.headers["X-Api-Key"] = TOKEN
         thread = (await client.post("/threads", json={})).json()["thread_id"]
@@ -143,7 +143,7 @@ async def test_the_stop_button_of_agent_chat_ui_only_hangs_up(tmp_path: Path) ->
 
 
 def runner_body(thread_id: str, text: str, **more: str) -> dict[str, Any]:
-    """Return what both runners send: the options twice, the second time for older servers."""
+    """Return the body that both runners send. It has the options twice, the second time for older servers."""
     options = {
         "thread_id": thread_id,
         "thinking_enabled": False,
@@ -167,7 +167,7 @@ def is_ai(message: dict[str, Any]) -> bool:
 
 
 def deltas(events: Iterable[Event]) -> str:
-    """Return what the runners stream: the deltas, as long as no `values` had text of the model."""
+    """Return the text that the runners stream: the deltas before the first `values` event with the model's text."""
     said = ""
     for name, data in events:
         if name == "values" and any(is_ai(m) and m["content"] for m in data["messages"]):
@@ -178,7 +178,7 @@ def deltas(events: Iterable[Event]) -> str:
 
 
 def final(events: list[Event]) -> str:
-    """Return what the runners answer with: a question, else the last words of the model in `values`."""
+    """Return the runners' answer: a question, or else the model's last text in `values`."""
     messages = [data["messages"] for name, data in events if name == "values"][-1]
     for message in reversed(messages):
         if message["type"] == "tool" and message["name"] == "ask_clarification":
@@ -199,7 +199,7 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[ChatUiServer, httpx.Asy
 
 
 async def run(client: httpx.AsyncClient, body: dict[str, Any]) -> list[Event]:
-    """Run as the runners do: until `end`, every other event has to be one of theirs."""
+    """Run as the runners do, until `end`. Every other event must be one that they know."""
     place = f"/api/langgraph/threads/{body['context']['thread_id']}/runs/stream"
     found = []
     async with client.stream("POST", place, json=body) as response:
@@ -225,9 +225,9 @@ async def test_the_runners_of_langbot_and_astrbot(tmp_path: Path) -> None:
         assert deltas(events) == final(events) == "You said: hello"
         ids = [m.get("id") for name, data in events if name == "values" for m in data["messages"]]
         assert all(isinstance(one, str) and one for one in ids), (
-            "new messages are told by their ids"
+            "clients recognize new messages by their ids"
         )
-        # The system message leads every turn; the model gets both, and the text.
+        # Each turn sends the system message again. The model gets both, and the text.
         events = await run(client, runner_body(thread, "again", model_name="fake"))
         assert final(events) == "You said: again"
         shown = front.model.requests[-1].messages

@@ -279,7 +279,7 @@ def _of_another_user(home: Path, names: list[str]) -> None:
         os.chown(home / name, 65534, 65534)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 def test_files_of_another_user_are_reported(tmp_path: Path) -> None:
     home = tmp_path / "home"
     _of_another_user(home, FOREIGN)
@@ -292,7 +292,7 @@ def test_files_of_another_user_are_reported(tmp_path: Path) -> None:
     assert (done.returncode, {*done.stderr.splitlines()} - {""}) == (1, expected)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 @pytest.mark.parametrize("name", ["parley.db", "parley.lock"])
 def test_a_service_ends_in_one_line_that_names_a_file_of_another_user(
     tmp_path: Path, name: str
@@ -310,7 +310,7 @@ def test_a_service_ends_in_one_line_that_names_a_file_of_another_user(
     ]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 def test_a_service_starts_beside_folders_of_another_user(tmp_path: Path) -> None:
     _of_another_user(tmp_path / "home", ["memory", "threads"])
     process = subprocess.Popen(

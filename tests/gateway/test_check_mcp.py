@@ -23,7 +23,7 @@ SERVERS: dict[str, Any] = {
     "absent": {"command": "no-such-program"},
     "off": {"command": "no-such-program", "enabled": False},
 }
-"""Those that do not work."""
+"""The servers that do not work."""
 
 TOOLS = "2 tools: office_update_invoice_0, office_update_invoice_1"
 

@@ -195,7 +195,7 @@ LASTING = {"spec_version": "oap/1.0", "expires_at": "2199-01-01T00:00:00Z"}
 async def test_a_passport_that_denies_everything_is_reported(
     tmp_path: Path, passport: dict[str, str], told: str | None
 ) -> None:
-    """By `check`, `doctor` and `serve`, in one line."""
+    """`check`, `doctor` and `serve` report it in one line."""
     file = tmp_path / "passport.json"
     file.write_text(json.dumps(passport))
     guard = {"enabled": True, "passport": str(file), "provider": {"use": "oap"}}
@@ -245,7 +245,7 @@ def test_risky_settings_are_pointed_out(tmp_path: Path, text: str, hint: str | N
 
 
 def test_a_tool_that_only_a_server_can_have_is_a_warning(tmp_path: Path) -> None:
-    """The server does not work, so its tools are not known."""
+    """The server does not work, so its tools are unknown."""
     command = {"command": "sh", "args": ["-c", "exit 1"]}
     servers = {"GitHub": command, "off": {**command, "enabled": False}}
     (tmp_path / "extensions_config.json").write_text(json.dumps({"mcpServers": servers}))
@@ -337,7 +337,7 @@ def test_invalid_keys_hide_no_other_problem(tmp_path: Path) -> None:
 
 @contextmanager
 def small_disk(folder: Path, options: str) -> Iterator[None]:
-    """Mount a file system at a folder; skip the test where that is not allowed."""
+    """Mount a file system at a folder. Skip the test where that is not allowed."""
     folder.mkdir(exist_ok=True)
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
@@ -406,7 +406,7 @@ def test_the_number_of_threads_to_list_is_checked(tmp_path: Path, limit: str) ->
 def test_a_tracing_package_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "langfuse.py").write_text("")  # in the place of the package, which the tests have
+    (other / "langfuse.py").write_text("")  # shadows the package, which is installed for the tests
     (tmp_path / ".env").write_text(
         "LANGFUSE_TRACING=true\nLANGFUSE_PUBLIC_KEY=pk-lf-1\nLANGFUSE_SECRET_KEY=sk-lf-1\n"
     )

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def parley(
     folder: Path, *arguments: str, stdin: str = "", config: str | None = None, **environ: str
 ) -> tuple[int, str, str]:
-    """Run a command in a process of its own; return exit code, stdout, stderr."""
+    """Run a command in a new process. Return exit code, stdout, stderr."""
     if config is not None:
         (folder / "config.yaml").write_text(config)
     done = run_parley(arguments, environment(folder, **environ), folder, stdin.encode())

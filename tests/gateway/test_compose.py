@@ -24,7 +24,7 @@ from tests.gateway.test_routes import terminal, until_rest
 
 
 async def said(folder: Path, text: str, line: str) -> str:
-    """Say a line at the terminal of a composed service; return the last finished message."""
+    """Send a line at the terminal of a composed service. Return the last finished message."""
     async with composed(folder, text) as service:
         with terminal(service).attach("s1") as session:
             await session.say(line)
@@ -39,7 +39,7 @@ async def test_runs_can_be_had_from_a_langgraph_server(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def at_a_port(app: Starlette) -> AsyncIterator[str]:
-    """Serve an application the way `parley serve` does; yield its URL."""
+    """Serve an application as `parley serve` does. Yield its URL."""
     with open_listener(GatewayConfig(port=0)) as door:
         server = HttpServer(app, door)
         async with anyio.create_task_group() as tasks:
@@ -64,7 +64,7 @@ async def test_a_model_that_cannot_be_built_fails_visibly(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "models: [{name: broken, use: 'no_such_package:Chat', model: m, api_key: hush-hush-key}]"
-    # The import linter's configuration of logging disables what exists when its test runs first.
+    # If the import linter's test runs first, its logging configuration disables existing loggers.
     logging.getLogger("gateway.compose").disabled = False
     with caplog.at_level(logging.ERROR):
         answer = await said(tmp_path, text, "hello")

@@ -191,7 +191,7 @@ def test_unknown_keys_are_named_with_the_nearest_known_one(
 
 @pytest.fixture
 def time_zones(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder with the only time zone that there is."""
+    """Yield a folder with the only available time zone."""
     folder = tmp_path / "zones"
     (folder / "Europe").mkdir(parents=True)
     (folder / "Europe" / "Berlin").write_bytes(b"TZif")
@@ -384,7 +384,7 @@ def test_wrong_instances_name_their_key(tmp_path: Path, text: str, words: list[s
 
 
 def uncommented() -> dict[str, Any]:
-    """Return the example with every commented key switched on."""
+    """Return the example with every commented key uncommented."""
     lines = [re.sub(r"^(\s*)#-", r"\1", line) for line in EXAMPLE.read_text("utf-8").splitlines()]
     tree = yaml.safe_load("\n".join(lines))
     assert isinstance(tree, dict)
@@ -416,7 +416,7 @@ def missing(model: type[BaseModel], tree: object, path: str) -> list[str]:
         ]
         value = tree[name]
         if isinstance(value, list):
-            continue  # entries are shown in comments; those of `models` are checked below
+            continue  # entries are in comments; those of `models` are checked below
         if isinstance(value, dict) and get_origin(field.annotation) is dict:
             value = {key: 0 for entry in value.values() if isinstance(entry, dict) for key in entry}
         if inner and inner[0] is not SessionConfig:
@@ -434,7 +434,7 @@ def test_every_known_key_is_in_the_example() -> None:
     lines += missing(StoreConfig, tree["database"], "database")
     lines += missing(GatewayConfig, tree["gateway"], "gateway")
     lines += missing(BusConfig, tree["channels"], "channels")
-    terminal = {**tree["channels"]["terminal"], "mode": ""}  # it has one way to receive messages
+    terminal = {**tree["channels"]["terminal"], "mode": ""}  # it has only one mode
     lines += missing(BotsConfig, {**tree["channels"], "terminal": terminal}, "channels")
     lines += missing(
         SessionConfig, {**tree["channels"]["session"], "chats": {}, "users": {}}, "session"
@@ -473,7 +473,7 @@ def test_exported_variables_do_not_replace_those_of_the_process(tmp_path: Path) 
 def test_folders_that_belong_to_somebody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands say so in one line; root becomes nobody for this."""
+    """Commands say so in one line. As root, the test switches to the user `nobody`."""
     inner = tmp_path / "closed" / "inner"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)

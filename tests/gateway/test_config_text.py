@@ -1,4 +1,4 @@
-"""Secrets of a configuration's text, and setting one key in it."""
+"""Finding secrets in a configuration's text, and setting one key in it."""
 
 import pytest
 import yaml
@@ -36,7 +36,7 @@ def test_secrets_are_hidden_and_come_back_when_the_text_is_saved() -> None:
     assert len(hidden.text.splitlines()) == len(TEXT.splitlines())
     for kept in ("$VARIABLE", "max_tokens: 4000", "# ours", "bot:<hidden-"):
         assert kept in hidden.text
-    assert "text/plain" not in hidden.text  # Names of headers do not tell whether they are secrets.
+    assert "text/plain" not in hidden.text  # A header's name does not show if it is secret.
     assert yaml.safe_load(hidden.text)["voice"]["max_seconds"] == 5
     assert hidden.restore(hidden.text) == TEXT
     sections = hidden.text.replace("database:", "\0database:").split("\0")

@@ -1,4 +1,4 @@
-"""/api/configuration: what is in force, and the editor of the file."""
+"""/api/configuration: the configuration in force, and the editor of the file."""
 
 import json
 import os
@@ -130,7 +130,7 @@ EDITS = {
     "title: {model_name: <hidden-7>}": "<hidden-7> 不对应此文件中的密钥：请写出值",
     "channels: {telegram: {enabled: true, bot_token: hush}}": "不是 @BotFather 给出的机器人令牌",
 }
-"""What is written into the file, and what is said about it in Chinese."""
+"""Texts written into the file, and their error messages in Chinese."""
 
 
 @pytest.mark.parametrize(("text", "message"), EDITS.items())

@@ -63,7 +63,7 @@ MEMORY = {
 
 @dataclass(frozen=True, slots=True)
 class BothApis:
-    """One agent, reached in both ways."""
+    """One agent, reached through both APIs."""
 
     service: ComposedService
     client: AsyncParleyClient
@@ -85,7 +85,7 @@ async def both(folder: Path, text: str = "skills: {scan: none}") -> AsyncIterato
 
 
 def parsed(kind: type[BaseModel], view: object) -> None:
-    """Have the answer of a method judged by the model of its route: every field is there, and no other is."""
+    """Validate a method's answer with its route's model: it must have every field and no others."""
     understood = kind.model_validate(view)
     assert understood.model_dump(mode="json", exclude_unset=True) == view
     assert json.loads(json.dumps(view)) == view
@@ -170,7 +170,7 @@ async def test_mcp_servers(tmp_path: Path) -> None:
         parsed(mcp.McpConfigView, written)
         assert written["mcp_servers"]["one"]["env"] == {"TOKEN": "***"}
         assert written == await agent.http("GET", "/mcp/config")
-        # Shown values can be sent back: masks keep the stored values.
+        # Clients can send shown values back: masks keep the stored values.
         assert await client.update_mcp_config(written["mcp_servers"]) == written
         stored = json.loads((tmp_path / "home" / "extensions_config.json").read_text())
         assert stored["mcpServers"]["one"]["env"] == {"TOKEN": "secret-value"}
@@ -403,7 +403,7 @@ async def test_the_client_and_the_service_return_the_same(tmp_path: Path) -> Non
 
 
 def written(folder: Path, model: dict[str, str]) -> Path:
-    """Write a configuration with every file that may be next to it."""
+    """Write a configuration and every file that may be next to it."""
     model = {**model, "name": "$NAMED"}
     text = {"models": [model], "skills": {"path": "mine"}, "memory": {"enabled": False}}
     (folder / "config.yaml").write_text(json.dumps(text))
@@ -444,7 +444,7 @@ def test_a_configuration_that_cannot_be_used(tmp_path: Path) -> None:
         client_from(tmp_path / "none.yaml", environ={})
 
 
-# --- what the page says ----------------------------------------------------------------------------------------
+# --- the documentation page ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("program", re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S))
@@ -457,7 +457,7 @@ def test_the_programs_in_the_page_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LANGSMITH_TRACING_V2", "false")
     monkeypatch.setenv("PARLEY_HOME", str(tmp_path / "home"))
-    exec(compile(program, "embed.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - the page's own
+    exec(compile(program, "embed.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - the page's own code
     assert "Parley" in capsys.readouterr().out or "Make a file" in program
 
 

@@ -39,7 +39,7 @@ HALF_OPEN = 1200
 HEAD_START = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 LONG_S = 30.0
 LARGE = b"x" * 20_000_000
-"""More than what the kernel buffers."""
+"""Bytes, more than the kernel buffers."""
 
 
 @contextmanager
@@ -88,7 +88,7 @@ async def test_half_open_requests_do_not_block_other_clients(tmp_path: Path) -> 
 async def test_a_limit_of_memory_refuses_what_does_not_fit_and_ends_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path, {}, "terminal") as service, service.client() as client:
         client.timeout = httpx.Timeout(60)
-        code, out, _ = await service.command("chat", stdin="hello\n")  # all is imported now
+        code, out, _ = await service.command("chat", stdin="hello\n")  # everything is imported now
         assert (code, "You said: hello" in out) == (0, True)
         used = psutil.Process(service.pid).memory_info().vms
         limit = used + 50_000_000
@@ -103,7 +103,7 @@ async def test_a_limit_of_memory_refuses_what_does_not_fit_and_ends_nothing(tmp_
         async def ask() -> None:
             with suppress(
                 httpx.TransportError
-            ):  # not even the request fits: the connection is closed
+            ):  # even the request does not fit, so the connection is closed
                 statuses.append((await client.post("/api/runs/wait", json=body)).status_code)
 
         async with anyio.create_task_group() as tasks:
@@ -155,7 +155,7 @@ class SlowProvider:
 
 
 async def test_the_first_answer_comes_after_the_files_of_the_start(tmp_path: Path) -> None:
-    """From then on, connections may take all descriptors. A file that is still to be opened would end the service."""
+    """From then on, connections may take all descriptors, and the service would fail if it still had to open a file."""
     (tmp_path / "slow_provider.py").write_text(SLOW_PROVIDER)
     guardrails = {"enabled": True, "provider": {"use": "slow_provider:SlowProvider"}}
     service = Service(tmp_path, {"guardrails": guardrails})
@@ -180,7 +180,7 @@ async def endless(request: Request) -> StreamingResponse:
 
 
 class PausingApplication:
-    """Answers with more than what is buffered on the way, and with more when it may."""
+    """Sends more than the network buffers hold, and the rest when the test permits it."""
 
     def __init__(self) -> None:
         self.may_end = anyio.Event()
@@ -230,7 +230,7 @@ async def echo(websocket: WebSocket) -> None:
 
 @asynccontextmanager
 async def limited(**limits: float) -> AsyncIterator[tuple[Starlette, int, HttpServer]]:
-    """Serve an application with limits; yield it, its port and the server."""
+    """Serve an application with limits. Yield the application, its port and the server."""
     pausing = PausingApplication()
     routes = [
         *(Route("/health", health), Route("/endless", endless), Route("/wait", wait)),
@@ -252,7 +252,7 @@ async def limited(**limits: float) -> AsyncIterator[tuple[Starlette, int, HttpSe
 
 
 async def read_to_the_end(connection: anyio.abc.SocketStream) -> bytes:
-    """Return what arrives until the server closes the connection."""
+    """Return all bytes until the server closes the connection."""
     received = b""
     try:
         while True:
@@ -289,7 +289,7 @@ async def test_a_client_that_does_not_read_is_disconnected(headers: bytes) -> No
 
 @asynccontextmanager
 async def read_slowly(port: int, kind: str) -> AsyncIterator[Callable[[int], Awaitable[bytes]]]:
-    """Ask for the answer of `PausingApplication`; yield a function that reads this many bytes of it."""
+    """Request `PausingApplication`. Yield a function that reads a given number of bytes of the response."""
     if kind == "websocket":
         url = f"ws://127.0.0.1:{port}/pausing"
         async with connect(url, max_size=None, compression=None) as websocket:
@@ -312,7 +312,7 @@ async def read_slowly(port: int, kind: str) -> AsyncIterator[Callable[[int], Awa
 
 @pytest.mark.parametrize("kind", ["response", "websocket"])
 async def test_a_client_that_reads_again_stays_connected(kind: str) -> None:
-    """Its answer is larger than what is buffered on the way, so it is waited for at first."""
+    """The response exceeds the network buffers, so the server waits for the client at first."""
     async with limited() as (app, port, server), read_slowly(port, kind) as read:
         assert await read(len(LARGE)) == LARGE
         server._limiter.clock = lambda: time.monotonic() + 1e6
@@ -348,12 +348,12 @@ async def test_a_client_that_reads_a_large_answer_slowly_stays_connected() -> No
 
 
 def is_behind(connections: dict[Transport, Connection], known: set[Transport]) -> bool:
-    """Return whether there is a new connection, and its client does not read."""
+    """Return whether there is a new connection whose client does not read."""
     return any(one.write_paused_at for key, one in connections.items() if key not in known)
 
 
 async def test_unread_data_of_all_clients_is_limited() -> None:
-    """Twenty clients that did not read a response of 45 MB took 900 MB."""
+    """Without a limit, twenty clients that did not read a response of 45 MB took 900 MB."""
     request = b"GET /pausing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     async with limited() as (app, port, server), AsyncExitStack() as stack:
         connections = server._limiter._open
@@ -375,7 +375,7 @@ async def test_unread_data_of_all_clients_is_limited() -> None:
 
 
 async def send_repeatedly(stream: anyio.abc.SocketStream, start: bytes, more: bytes) -> None:
-    """Send far more than what the kernel buffers."""
+    """Send far more than the kernel buffers."""
     await stream.send(start)
     for _ in range(1000):
         await stream.send(more)
@@ -546,7 +546,7 @@ def test_repeated_records_are_dropped_for_a_while() -> None:
 
 
 async def test_a_body_that_trickles_in_is_rejected() -> None:
-    """Single bytes just within the longest pause would hold a connection for days."""
+    """Otherwise, single bytes sent just within the longest pause would hold a connection for days."""
     sent = 0
 
     async def trickle() -> Message:

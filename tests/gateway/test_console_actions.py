@@ -1,4 +1,4 @@
-"""Every request of the console that is no GET: described, permitted to its scope alone, and in the audit log."""
+"""Every request of the console except GET is documented, permitted only to its scope, and in the audit log."""
 
 import json
 import re
@@ -36,7 +36,7 @@ OUTBOX = "/api/channels/outbox"
 RUN = {"assistant_id": "lead_agent", "input": {"messages": [{"role": "user", "content": "hi"}]}}
 
 Request = dict[str, Any]
-"""What httpx takes: `url`, and the body as `json` or `files`."""
+"""Arguments of httpx: `url`, and the body as `json` or `files`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,12 +48,12 @@ class Stage:
     last_number: int = 0
 
     def number(self) -> int:
-        """Return a new number."""
+        """Return a new unique number."""
         self.last_number += 1
         return self.last_number
 
     async def make(self, method: str, url: str, **more: Any) -> Any:  # noqa: ANN401 - JSON
-        """Send a request as administrator. Return what it answers."""
+        """Send a request as administrator. Return the answer."""
         response = await self.service.client.request(method, url, **more)
         assert response.status_code < 400, f"{method} {url}: {response.text}"
         return response.json() if response.content else None
@@ -81,7 +81,7 @@ class Stage:
         return list((await self.make("GET", url))["rows"])
 
     async def stranger(self) -> dict[str, Any]:
-        """Let a person ask for access. Return the request."""
+        """Let a person ask for access. Return the access request."""
         user = f"stranger{self.number()}"
         assert await self.receive(user, user) is Disposition.PAIRING
         [asked] = [
@@ -103,9 +103,9 @@ class Action:
     """A request of the console.
 
     Attributes:
-        scope: The least scope that permits it.
+        scope: The lowest scope that permits it.
         prepare: Prepares what the request changes, and returns the request.
-        changes: Whether it changes something, so that the audit log has it.
+        changes: Whether it changes something and so is in the audit log.
     """
 
     scope: TokenScope
@@ -272,7 +272,7 @@ SERVER = {"type": "http", "url": f"{NOWHERE}/mcp"}
 TOKEN = {"name": "ci", "scope": "read"}
 CHECKED = {"text": "{}\n"}
 
-# In this order: some of them need what those before them made.
+# The order matters: some actions need what earlier ones created.
 ACTIONS = {
     "POST /api/sessions": Action("read", always("/api/sessions")),
     "DELETE /api/sessions/current": Action("read", always("/api/sessions/current")),

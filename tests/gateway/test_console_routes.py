@@ -14,7 +14,7 @@ async def test_the_page_needs_no_token_and_contains_none(tmp_path: Path) -> None
     async with composed(tmp_path) as service:
         for path in ("/", "/console"):
             moved = await service.stranger.get(path)
-            # Relative, so that it is right below a proxy's path.
+            # Relative, so that it also works below a proxy's path.
             assert (moved.status_code, moved.headers["location"]) == (307, "console/")
         files = sorted(f.relative_to(PAGE).as_posix() for f in PAGE.rglob("*") if f.is_file())
         assert {"index.html", "console.mjs", "kit/api.mjs", "views/overview.mjs"} <= set(files)

@@ -64,7 +64,7 @@ async def receive(
 
 
 async def ended(service: ComposedService, count: int, state: str = "") -> str:
-    """Wait until messages have ended, and return the thread of the newest."""
+    """Wait until messages are finished. Return the thread of the newest one."""
 
     async def rows() -> list[dict[str, Any]]:
         found = (await service.client.get("/api/messages")).json()["rows"]
@@ -76,7 +76,7 @@ async def ended(service: ComposedService, count: int, state: str = "") -> str:
 
 
 async def said(service: ComposedService, count: int) -> str:
-    """Send messages, each after the answer to the last one, and return their thread."""
+    """Send messages, each after the answer to the previous one. Return their thread."""
     thread = ""
     for number in range(count):
         await receive(service, message(number, f"number {number}"))
@@ -126,7 +126,7 @@ async def test_a_message_is_shown_with_everything_that_came_of_it(
         assert used["cost_usd"] > 0 < asked["input_tokens"]
         shown = [one for one in row["deliveries"] if one["is_shown"]]
         assert [one["text"] for one in shown] == ["There is **nothing**, and the key is •••."]
-        # Nobody listens in this terminal.
+        # No client is connected to this terminal.
         [first] = [one for one in row["deliveries"] if one["failed_attempts"]]
         assert "No terminal" in first["failed_attempts"][0]["error"]
         assert first["first_sent_at"] <= first["failed_attempts"][0]["at"]

@@ -1,4 +1,4 @@
-"""LangGraph's crons with the stock Python SDK: they are created, found, changed and deleted, and their runs start."""
+"""LangGraph's crons with the stock Python SDK: creating, finding, changing and deleting them, and their runs."""
 
 import time
 import uuid

@@ -1,4 +1,4 @@
-"""Direct endpoints answer as FastAPI would: the same requests, sent both ways."""
+"""Direct endpoints answer as FastAPI would. The tests send the same requests both ways."""
 
 import re
 import sys
@@ -38,7 +38,7 @@ HOT = {
     ("POST", "/threads/{thread_id}/runs/wait"),
     ("GET", "/threads/{thread_id}/runs/{run_id}/join"),
 }
-"""The calls of the bus and the SDKs for each run."""
+"""The requests that the bus and the SDKs send for each run."""
 
 THREAD = "0b5f0d2c-5a3c-4a52-9d0b-6d1f5b1f2a10"
 RUN: dict[str, Any] = {"assistant_id": "instant", "input": {"n": 1}}
@@ -58,7 +58,7 @@ REQUESTS: list[tuple[str, str, bytes | dict[str, Any] | None]] = [
     ("POST", "/threads", b"7"),
     ("POST", "/threads", {"supersteps": [{"updates": []}]}),
     ("POST", f"/threads/{THREAD}/runs/wait", RUN),
-    ("POST", "/threads/{thread_id}/runs/wait", RUN),  # no ID: as clients send that do not fill in
+    ("POST", "/threads/{thread_id}/runs/wait", RUN),  # not an ID: a client forgot to fill it in
     ("POST", f"/threads/{THREAD}/runs/wait", None),
     ("POST", f"/threads/{THREAD}/runs/wait", DEEP),
     ("POST", f"/threads/{THREAD}/runs/wait", {**RUN, "assistant_id": "nobody"}),
@@ -117,7 +117,7 @@ async def test_nothing_is_built_for_the_first_request_of_a_prepared_application(
     tmp_path: Path,
 ) -> None:
     path = PREPARED_PATH.replace("any", THREAD)
-    shared_routes.cache_clear()  # as in a process that has just started
+    shared_routes.cache_clear()  # like in a new process
     async with _application(tmp_path) as app:
         app.prepare()
         first, second = [await _count_calls(app, path) for _ in range(2)]
@@ -188,8 +188,8 @@ async def _answer(
 
 
 def _masked(text: str) -> str:
-    """Replace what differs between two runs: ids and times."""
-    text = text.replace(": heartbeat\n\n", "")  # of a busy machine
+    """Replace ids and times, which differ between two runs."""
+    text = text.replace(": heartbeat\n\n", "")  # on a busy machine
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "ID", text)
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(\+00:00|Z)", "TIME", text)
 

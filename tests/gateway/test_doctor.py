@@ -34,7 +34,7 @@ async def examined(
     folder: Path, tree: Mapping[str, Any], *, ask_models: bool = True
 ) -> DoctorReport:
     report = await run_checks(_configured(folder, tree), ask_models=ask_models)
-    assert not (folder / "home").exists()  # looking writes nothing
+    assert not (folder / "home").exists()  # the check writes nothing
     return report
 
 
@@ -300,7 +300,7 @@ async def test_a_running_service_is_not_disturbed(tmp_path: Path) -> None:
             assert found["telegram", "polling"]["severity"] == "ok"
             assert ("slack", "connection") not in found
             assert slack.sockets.connects == 1
-            assert len(telegram.calls("getUpdates")) <= polls + 1  # the service's own
+            assert len(telegram.calls("getUpdates")) <= polls + 1  # the service's own file
 
 
 def test_doctor_exits_with_0_without_problems(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ STEP_S = SLICE_S / 5
 
 
 class SteppedClock:
-    """Time passes only during work."""
+    """A clock that advances only during work."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -107,7 +107,7 @@ def test_a_group_that_rested_goes_first_for_a_while_only(
             for _ in range(30):
                 loop.call_soon(work, group, context=context_of(group))
 
-    for _ in range(100):  # in which the other one rests
+    for _ in range(100):  # meanwhile, the other group is idle
         loop.call_soon(work, "busy", context=context_of("busy"))
     loop.call_soon(both, context=context_of("busy"))
     loop.call_later(0.2, loop.stop)
@@ -140,11 +140,11 @@ def test_bursts_that_begin_one_after_the_other_are_ahead_for_as_long_as_one(
         loop.call_soon(partial(begin_burst, "b", "c", "d"), context=context_of("a"))
         loop.call_soon(finish, clock.now_s, context=context_of("other"))
 
-    for _ in range(1_000):  # while all but the other one rest
+    for _ in range(1_000):  # meanwhile, all groups except this one are idle
         loop.call_soon(work, context=context_of("other"))
     loop.call_soon(begin, context=context_of("other"))
     loop.run_forever()
-    # Each is ahead of the other one; none of them is also ahead of the one before.
+    # Each group goes ahead of the other one, but none goes ahead of an earlier group as well.
     assert waited_s[0] <= 4 * (CREDIT_S + SLICE_S)
 
 
@@ -247,7 +247,7 @@ def test_a_callback_takes_no_more_calls_than_in_asyncio_and_fewer_in_a_group() -
 
 
 class WakeUpCountingLoop(FairEventLoop):
-    """Counts the writes to the socket that wakes it up."""
+    """Counts the writes to its wake-up socket."""
 
     wake_ups = 0
 

@@ -1,4 +1,4 @@
-"""GET /api/events: what changes, for open pages, over real connections."""
+"""GET /api/events: notifications of changes for open pages, over real connections."""
 
 import json
 import time
@@ -67,7 +67,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[ComposedService, httpx.Asy
 
 @asynccontextmanager
 async def reading(client: httpx.AsyncClient, *readers: Reader) -> AsyncIterator[None]:
-    """Connect readers; all are connected inside the block."""
+    """Connect readers. Inside the block, all are connected."""
     async with anyio.create_task_group() as tasks:
         for reader in readers:
             tasks.start_soon(reader.read, client)
@@ -139,7 +139,7 @@ async def test_a_reader_that_missed_too_much_starts_anew(tmp_path: Path) -> None
         watcher = Reader()
         async with reading(client, watcher):
             await eventually(lambda: watcher.last_id)
-            for _ in range(KEPT + 2):  # as from other processes, which each publish twice a second
+            for _ in range(KEPT + 2):  # like other processes, which publish twice a second
                 service.services.database.signals.publish(SIGNAL, json.dumps(["messages"]))
             await eventually(lambda: int(watcher.last_id.partition("-")[2]) >= KEPT + 2)
         unknown = ("999999", "9" * 5_000, "²", "-1", "")
@@ -163,5 +163,5 @@ async def test_many_changes_are_at_most_two_events_a_second(tmp_path: Path) -> N
                 service.services.changes.note("deliveries")
                 await anyio.sleep(0.001)
             took = time.monotonic() - began
-    # Each event takes at least the time in which changes are collected, however slow the machine is.
+    # Events are at least as far apart as the time for which changes are collected, however slow the machine is.
     assert len(reader.seen) <= took / COLLECT_S + 1

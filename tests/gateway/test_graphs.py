@@ -119,7 +119,7 @@ async def opened(
     access: AccessContext = "threads.create_run",
     config: RunnableConfig = CONFIG,
 ) -> AsyncIterator[Graph]:
-    """Yield a graph as the runtime does for a run, or for another purpose."""
+    """Yield a graph as the runtime opens it, for a run or another purpose."""
     if isinstance(source, GraphFactory):
         async with source.open(config, server_runtime(access, InMemoryStore(), {})) as graph:
             yield graph

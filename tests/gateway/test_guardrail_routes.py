@@ -1,4 +1,4 @@
-"""Decisions of guardrails over REST: what was denied, rejected and approved, without arguments."""
+"""Decisions of guardrails over REST: denied, rejected and approved calls, without their arguments."""
 
 import json
 from pathlib import Path

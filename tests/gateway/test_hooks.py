@@ -1,4 +1,4 @@
-"""POST /hooks/{name} over the network: senders that are strict, wrong, slow, huge or many."""
+"""POST /hooks/{name} over the network: correct, wrong, slow, huge and many requests."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ _Arguments = TypeVarTuple("_Arguments")
 async def post(
     service: ComposedService, event: tuple[dict[str, str], bytes], name: str = "builds"
 ) -> httpx.Response:
-    """Send an event as a system that has no token."""
+    """Send an event like a system without a token."""
     headers, body = event
     return await service.stranger.post(f"/hooks/{name}", content=body, headers=headers)
 
@@ -67,7 +67,7 @@ Event = tuple[dict[str, str], bytes]
 @pytest.mark.parametrize(
     ("make", "status"),
     [
-        # Functions, because a test may run long after it was collected, when a signature has become too old.
+        # Functions, because a test may run long after its collection, when a signature would be too old.
         (lambda: signed({}, "d", secret="another secret .."), 401),
         (lambda: signed({}, "d", at=time.time() - 3600), 401),
         (lambda: signed({}, "d", at=time.time() + 3600), 401),
@@ -95,7 +95,7 @@ async def test_unknown_hooks_and_methods_are_refused(tmp_path: Path) -> None:
         wrong = await post(service, signed({}, "d", secret="another secret .."))
         for name in ("nothing", "%2e%2e", "builds%20"):
             unknown = await post(service, signed({}, "d"), name)
-            # Nobody can find out the names of hooks.
+            # The names of hooks cannot be guessed from responses.
             assert (unknown.status_code, unknown.json()) == (wrong.status_code, wrong.json())
         for name in ("builds/", "a/b", "builds%0a"):
             assert (await post(service, signed({}, "d"), name)).status_code == 404
@@ -105,7 +105,7 @@ async def test_unknown_hooks_and_methods_are_refused(tmp_path: Path) -> None:
 
 
 class GroupRecordingLoop(FairEventLoop):
-    """Remembers the work groups for which anything ran."""
+    """Records the work groups for which callbacks ran."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ DEMO = "4"
 
 
 class ScriptedPrompter(SetupPrompter):
-    """Says what was written down, in order; remembers what was asked and told."""
+    """Gives scripted answers in order. Records the questions and the messages."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
@@ -71,7 +71,7 @@ class SetupHarness:
     async def ask(
         self, *answers: str, arguments: Sequence[str] = (), **environ: str
     ) -> ScriptedPrompter:
-        """Run the command with these answers; all of them are asked for."""
+        """Run the command with these answers. Fail if one is not used."""
         person = ScriptedPrompter(*answers)
         await self._run(person, arguments, environ)
         assert person.answers == []
@@ -126,7 +126,7 @@ async def test_slack_setup_asks_for_two_tokens_and_tries_them(tmp_path: Path) ->
         assert len(person.hidden) == 2
         assert "https://api.slack.com/apps?new_app=1&manifest_json=" in person.told
         assert "@parley in Team" in person.told
-        assert slack.sockets.connects == 0  # what may run already is not disturbed
+        assert slack.sockets.connects == 0  # a service that may already run is not disturbed
         assert slack.violations == []
         assert slack.bot_token not in person.told
         config = harness.loaded()
@@ -159,7 +159,7 @@ async def test_init_asks_whether_feishu_or_lark(tmp_path: Path) -> None:
 
 
 class RecordedCheck(CredentialCheck):
-    """Finds everything good and remembers it: for what must not be tried on the real servers."""
+    """Accepts and records everything. Replaces checks that must not call the real servers."""
 
     def __init__(self) -> None:
         self.tried: list[tuple[str, Mapping[str, str]]] = []

@@ -1,4 +1,4 @@
-"""The JavaScript clients from npm with the service: tests/gateway/js, run by node's own test runner."""
+"""The npm packages of the JavaScript clients against the service: tests/gateway/js, run by Node's test runner."""
 
 import os
 import re
@@ -15,7 +15,7 @@ JS = Path(__file__).parent / "js"
 NODE = shutil.which("node")
 NEWEST = "@langchain/langgraph-sdk"
 TAGGED_LATEST = "@langchain/langgraph-sdk-latest"
-"""The version that `npm install @langchain/langgraph-sdk` installs: an older one with a greater number."""
+"""The version that `npm install @langchain/langgraph-sdk` installs. It is older, but has a higher number."""
 
 pytestmark = [
     pytest.mark.skipif(NODE is None, reason="needs node (Debian, Ubuntu: apt-get install nodejs)"),

@@ -259,7 +259,7 @@ async def test_only_so_many_versions_are_kept(tmp_path: Path) -> None:
 async def test_a_part_of_nested_metadata_finds_an_assistant(
     tmp_path: Path, metadata: dict[str, Any], *, found: bool
 ) -> None:
-    """As PostgreSQL's `@>` compares, with which LangGraph's server searches."""
+    """Like PostgreSQL's operator `@>`, which LangGraph's server uses."""
     whole = {"owner": {"team": "a", "name": "Ann"}, "labels": ["new", {"name": "x", "n": 1}]}
     async with serving(tmp_path) as api:
         made = await api.sdk.assistants.create("looking", metadata=whole)

@@ -11,11 +11,11 @@ from tests.gateway.test_langgraph_features import Receiver
 from tests.gateway.test_langgraph_runs import new_thread, refused
 
 CHANGING = {"updated_at"}
-"""When a thread was last touched is not taken back."""
+"""Fields that a rollback does not restore."""
 
 
 async def picture(api: ApiServer, thread: str) -> dict[str, Any]:
-    """Return everything that a client can see of a thread."""
+    """Return everything of a thread that a client can see."""
     whole = await api.sdk.threads.get(thread)
     return {
         "thread": {key: value for key, value in whole.items() if key not in CHANGING},

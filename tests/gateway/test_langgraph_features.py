@@ -93,10 +93,9 @@ async def test_a_delayed_run_is_ended_visibly_by_a_restart(tmp_path: Path) -> No
 
 
 class Receiver:
-    """A web server that takes one request a connection and answers as told: "" = not at all.
+    """A web server that accepts one request per connection and responds as configured; "" = no response.
 
-    A caller that hangs up before its whole request was read (a service that stops in the middle
-    of a delivery) has made no request.
+    A request counts only if it was read completely: a service that stops during a delivery may hang up earlier.
     """
 
     def __init__(self, answers: list[bytes]) -> None:
@@ -137,7 +136,7 @@ class Receiver:
                 b"HTTP/1.1 %b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % answer
             )
         else:
-            await stream.receive()  # until the caller hangs up
+            await stream.receive()  # waits until the caller hangs up
 
     async def wait_for(self, count: int) -> None:
         with anyio.fail_after(20):
@@ -257,7 +256,7 @@ async def test_a_thread_is_followed_over_its_runs(tmp_path: Path) -> None:
             async with api.http.stream("GET", f"/threads/{thread}/stream") as response:
                 assert response.status_code == 200
                 started.set()
-            # The SDK's own reading, from the beginning.
+            # The SDK reads the stream from the beginning.
             parts.extend(
                 await first_parts(
                     await api.sdk.threads.join_stream(
@@ -310,7 +309,7 @@ async def test_following_begins_with_new_messages(tmp_path: Path) -> None:
 async def test_a_graph_that_ignores_a_cancellation_is_canceled_again(
     tmp_path: Path, mode: str
 ) -> None:
-    """Python 3.11 can lose a cancellation; the run must end nevertheless, and keep what it did."""
+    """Python 3.11 can lose a cancellation. The run must still end, and keep its results."""
     async with serving(tmp_path) as api:
         thread = await new_thread(api)
         run = await api.sdk.runs.create(

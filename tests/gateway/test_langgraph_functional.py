@@ -25,7 +25,7 @@ async def _text(said: str) -> str:
 
 
 @entrypoint()
-async def _list(said: Any) -> list[Any]:  # noqa: ANN401 - whatever a client sends
+async def _list(said: Any) -> list[Any]:  # noqa: ANN401 - any JSON of a client
     return ["__interrupt__", said]
 
 
@@ -93,7 +93,7 @@ async def test_a_value_that_is_no_mapping_is_the_result(
         assert (await api.sdk.assistants.get_schemas(graph))["graph_id"] == graph
     async with serving(tmp_path, sources=SOURCES) as api:
         joined = await api.sdk.runs.join(thread, run_id)
-        assert joined == ({} if value is None else value)  # as LangGraph's server joins
+        assert joined == ({} if value is None else value)  # the same as on LangGraph's server
 
 
 async def test_a_function_goes_on_with_what_it_saved(tmp_path: Path) -> None:

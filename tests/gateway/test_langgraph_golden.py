@@ -1,6 +1,6 @@
-"""Parley's answers compared with recorded ones of LangGraph Server: the same fields and order of events.
+"""Parley's answers have the same fields and order of events as recorded answers of LangGraph Server.
 
-docs/reference/langgraph-api.md and this file list the differences.
+This file and docs/reference/langgraph-api.md list the differences.
 """
 
 from itertools import groupby
@@ -29,7 +29,7 @@ def golden_events(number: int) -> list[str]:
 
 
 def runs_of(names: list[str]) -> list[str]:
-    """Return the names without repetitions in a row, and without the tasks' ids."""
+    """Return the names without consecutive repetitions and without task ids."""
     return [name for name, _ in groupby(name.partition(":")[0] for name in names)]
 
 

@@ -50,7 +50,7 @@ async def started(api: ApiServer, graph: str) -> tuple[str, str]:
 
 
 async def ends(api: ApiServer, thread: str, run: str) -> dict[str, Any]:
-    """Return what the end of a run says."""
+    """Return the data of the event that ends a run."""
     api.graphs.gate.set()
     answer = await api.http.get(f"/threads/{thread}/runs/{run}/stream")
     lines = answer.text.splitlines()

@@ -38,7 +38,7 @@ async def command(api: ApiServer, thread: str, method: str, **params: Any) -> di
 
 
 async def heard(api: ApiServer, thread: str, until: str, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
-    """Return the events of a connection up to the first whose data holds `"event":"<until>"` at the root."""
+    """Return the events of a connection up to the first whose data has `"event":"<until>"` at the root."""
     found: list[dict[str, Any]] = []
     with anyio.fail_after(20):
         async for event in lines(api, thread, {"channels": EVERYTHING, **body}):
@@ -59,7 +59,7 @@ async def lines(api: ApiServer, thread: str, body: dict[str, Any]) -> AsyncItera
 
 
 async def test_a_run_is_streamed_in_chunks(tmp_path: Path) -> None:
-    """The order and the shapes of the recorded exchange with LangGraph's server (151, 152)."""
+    """Order and shapes match the recorded exchange with LangGraph's server (151, 152)."""
     async with serving(tmp_path) as api:
         thread = str(uuid4())
         started = await command(api, thread, "run.start", assistant_id="agent", input=HELLO)
@@ -321,7 +321,7 @@ def test_tools_get_their_own_events() -> None:
 
 
 async def test_no_stream_contains_a_line_separator_of_unicode(tmp_path: Path) -> None:
-    """Readers that split lines as Python does would take one event for several broken ones."""
+    """A reader that splits lines as Python does would break one event into several."""
     text = "one\u2028two\u2029three\u0085four"
     request = {"assistant_id": "agent", "input": {"messages": [{"role": "user", "content": text}]}}
     async with serving(tmp_path) as api:

@@ -18,19 +18,19 @@ from tests.gateway.langgraph_server import ApiServer, serving
 from tests.gateway.recording import Exchange, differences, recorded, shape_of
 
 BESIDE = {90, 91, 100, 102, 103, 107, 108, 111, 115, 119, 151, 154}
-"""Requests that were open during the next exchanges."""
+"""Exchanges that stayed open during the next ones."""
 
 MEANWHILE = {101, 104, 108, 112, 116, 120, 152, 155, 156}
-"""Requests that were made while the previous one was open."""
+"""Exchanges that began while the previous one was open."""
 
 ON_THE_WAY = {103, 107, 111, 115, 119}
-"""Runs that had told their first state when the next one came."""
+"""Exchanges whose runs had sent their first state before the next exchange began."""
 
 AT_ONCE = {149, 150}
-"""Long naps, which are cut short here."""
+"""Exchanges with long naps, which the test cuts short."""
 
 RACING = {100, 151}
-"""Whether the first state comes before what ends the stream is a matter of microseconds."""
+"""In these exchanges, a race decides whether the first state comes before the event that ends the stream."""
 
 COMPLETED = '"event":"completed"'
 
@@ -38,18 +38,18 @@ PLATFORM = re.compile(
     r"^-.*\b(langgraph_\w+|ls_\w+|lc_versions|run_attempt|created_by|user_id|assistant_id|langsmith_\w+"
     r"|host_revision_id|project_id|revision_id|tenant_id|__\w+__)\b"
 )
-"""What LangSmith's platform puts into metadata, configs and /info; ours has what clients read."""
+"""Fields that LangSmith's platform puts into metadata, configs and /info. Parley has only those that clients read."""
 
 EVERYWHERE = {
     "+metadata.thread_id",  # of a stream's first event
     "+config.configurable",  # of a thread, always empty
     "+error",  # of a thread that never failed
     "+interrupts",  # of a thread that never asked
-    "-kwargs.config.configurable",  # a run shows what was asked of it, not what was made of that
+    "-kwargs.config.configurable",  # a run shows the requested config, not the resolved one
     "-[].kwargs.config.configurable",
     "-kwargs.config.metadata",
     "-[].kwargs.config.metadata",
-    "-values.messages",  # a thread's values lack lists that nothing was ever put into
+    "-values.messages",  # a thread's values omit lists that were never written
 }
 
 
@@ -64,23 +64,23 @@ _CHECKPOINTS = {
 _FROM_THE_START = {"+metadata", "!order messages values | metadata values messages values"}
 
 DECIDED: dict[int, set[str]] = {
-    1: {"-services"},  # nothing behind this server is named
+    1: {"-services"},  # the services behind this server are not listed
     4: {"!status 422 | 200"},  # assistants are found by name
     6: {  # the graph's types, not the server's
         "+state_schema.properties.answer.type",
         "-state_schema.properties.fail_after.anyOf",
         "+state_schema.properties.fail_after.type",
     },
-    18: {"-messages[].title"},  # a thread's metadata are not in each token's
+    18: {"-messages[].title"},  # tokens do not carry the thread's metadata
     26: _ALL,  # a run's options are not in the configs of its checkpoints
     28: _CHECKPOINTS,
     33: _ALL | _CHECKPOINTS,
-    46: {"!status 400 | 200"},  # both maps are taken unless they contradict each other
+    46: {"!status 400 | 200"},  # both maps are accepted unless they contradict each other
     50: {"-metadata.thread_id"},  # the checkpoint names its thread
     55: {"-metadata.thread_id"},
     59: {"-[].metadata.thread_id"},
     60: {"-[].metadata.thread_id"},
-    76: {  # everything, not nothing, without Last-Event-ID
+    76: {  # without Last-Event-ID, sends everything instead of nothing
         "+custom",
         "+metadata",
         "+updates",
@@ -89,7 +89,7 @@ DECIDED: dict[int, set[str]] = {
     },
     79: {"!status 200 | 404"},  # an unknown run
     80: {"!status 200 | 404"},
-    82: _FROM_THE_START,  # their ID is not ours: everything
+    82: _FROM_THE_START,  # their ID is unknown here, so everything is sent
     83: {"+metadata", "!order values | metadata values"},  # control events pass the filter
     85: _FROM_THE_START,
     128: {"-metadata.graph_id", "-metadata.thread_id"},
@@ -98,7 +98,7 @@ DECIDED: dict[int, set[str]] = {
     144: {"+payload.stream_resumable", "+payload.stream_subgraphs"},  # all options of the run
     145: {"+[].payload.stream_resumable", "+[].payload.stream_subgraphs"},
     146: {"!status 204 | 404"},  # an ID that is not ours
-    151: {  # everything that is asked for is sent; messages of the state stay as the graph has them
+    151: {  # all requested events are sent; messages of the state stay as the graph has them
         "+checkpoints",
         "+tasks",
         "+updates",
@@ -110,18 +110,18 @@ DECIDED: dict[int, set[str]] = {
         "!values.params.data.messages[].content list | str",
         "-values.params.data.messages[].response_metadata.output_version",
     },
-    154: {  # a question's value has the SDK's name too; values are not repeated after it
+    154: {  # a question's value also has the SDK's name; values are not repeated after it
         "+input.requested.params.data.value",
         "!order lifecycle values input.requested lifecycle values lifecycle values lifecycle"
         " | lifecycle values input.requested lifecycle values lifecycle",
     },
-    160: {"!status 200 | 404"},  # these two lie at the root, not below /api
+    160: {"!status 200 | 404"},  # these two routes are at the root, not below /api
     161: {"!status 200 | 404"},
 }
 
 
 class Replay:
-    """Asks this server what LangGraph's was asked, in the same order, with the ids that things have here."""
+    """Sends the recorded requests to this server in the same order, with the ids that objects have here."""
 
     def __init__(self, api: ApiServer, graphs: RecordedGraphs, tasks: TaskGroup) -> None:
         self._api = api
@@ -133,7 +133,7 @@ class Replay:
         self.found: dict[int, list[str]] = {}
 
     async def ask(self, one: Exchange) -> None:
-        """Make one exchange; what differs is kept."""
+        """Replay one exchange, and record the differences."""
         if one.number not in MEANWHILE:
             await self.finish()
         await self._prepare(one)
@@ -148,7 +148,7 @@ class Replay:
             await self._exchange(one, anyio.Event())
 
     async def finish(self) -> None:
-        """Wait for the requests that are still open."""
+        """Wait for open requests."""
         self._graphs.release.set()
         for ended in self._going_on:
             await ended.wait()
@@ -158,7 +158,7 @@ class Replay:
         self._graphs.release = anyio.Event()
 
     async def _goes_on(self, one: Exchange, begun: anyio.Event) -> None:
-        """Return once an exchange has begun, and do what was done then and is not among the recorded."""
+        """Wait until an exchange has begun, and repeat actions that were not recorded."""
         if one.number in {90, 91}:
             await begun.wait()
             given = {"messages": [{"role": "user", "content": "hi"}], "tokens": 2}
@@ -184,7 +184,7 @@ class Replay:
             if one.number != 40:
                 await self._api.sdk.threads.create(thread_id=thread, if_exists="do_nothing")
         if one.number in {92, 96, 97, 123}:
-            # The run that is canceled, or in the way, is not among the recorded.
+            # The recording does not contain the start of the run that is canceled or in the way.
             run = await self._api.sdk.runs.create(thread, "slow", input={"sleep": 5})
             self._ids[one.run or ""] = run["run_id"]
 
@@ -209,7 +209,7 @@ class Replay:
         return str(asked["id"])
 
     async def _read(self, one: Exchange, answer: httpx.Response, begun: anyio.Event) -> str:
-        """Read an answer; where the client closed the stream then, as many events as it got."""
+        """Read an answer. If the recorded client closed the stream early, read as many events as it got."""
         place = answer.headers.get("content-location", "").rpartition("/")[2]
         if one.made and place:
             self._ids[one.made] = place
@@ -220,12 +220,12 @@ class Replay:
             text += piece
             if "event: values" in text:
                 begun.set()
-            # A thread's stream is read to the end of its run: it may say more here than there.
+            # Read a thread's stream to the end of its run, because it may have more events here.
             told = COMPLETED in text if COMPLETED in one.text else text.count("event: ") >= wanted
             if one.is_cut and told:
                 break
         if one.is_cut and COMPLETED not in one.text:
-            # Events in the same chunk that the test did not await there.
+            # Drop further events in the same chunk. The recorded client did not wait for them.
             text = "\n\n".join(text.split("\n\n")[:wanted])
         return text
 
@@ -238,7 +238,7 @@ class Replay:
         theirs = shape_of(one.text, is_stream=is_stream)
         ours = shape_of(text, is_stream=is_stream)
         if is_stream and not one.is_cut:
-            # Ours says that it ends.
+            # Parley's streams send an end event.
             assert ours["order"].pop() == "end"
             assert ours.pop("end").keys() >= {"run_id", "status"}
         lines = differences(theirs, ours)

@@ -1,4 +1,4 @@
-"""Parts that the running service gives the runtime: webhook keys and threads' files."""
+"""Webhook keys and thread files, which the running service provides to the runtime."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +106,7 @@ async def test_the_agent_itself_is_drawn_described_and_followed(tmp_path: Path) 
 async def test_a_webhook_waits_while_its_key_cannot_be_used(
     tmp_path: Path, make_unusable: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The service keeps running, and signs nothing with a key that everybody knows."""
+    """The service keeps running, and does not sign with a publicly known key."""
     key = tmp_path / "home" / WEBHOOK_KEY_FILE
     receiver = Receiver([b"200 OK"])
     text = "gateway: {webhook_hosts: [127.0.0.0/8]}\n"

@@ -35,7 +35,7 @@ async def collect(stream: AsyncIterator[Any]) -> list[Any]:
 
 @contextmanager
 def refused(status: int, text: str = "") -> Iterator[None]:
-    """Expect a status; `wait` and `join` of the SDK raise httpx's error, everything else its own."""
+    """Expect a status. The SDK's `wait` and `join` raise httpx's error, and its other methods raise the SDK's own."""
     with pytest.raises(httpx.HTTPStatusError) as caught:
         yield
     assert caught.value.response.status_code == status
@@ -96,7 +96,7 @@ async def test_stream_has_metadata_first_end_last_and_an_id_everywhere(at: Openi
 
 
 async def test_a_broken_stream_is_resumed_by_the_sdk(at: Opening) -> None:
-    """The Location header leads back through our prefix, and the ids make it exact."""
+    """The Location header includes our prefix, and event ids make the resumption exact."""
     async with at() as api:
         thread = await new_thread(api)
         run = await api.sdk.runs.create(
@@ -122,7 +122,7 @@ async def test_a_broken_stream_is_resumed_by_the_sdk(at: Opening) -> None:
 async def test_a_dropped_connection_is_taken_up_again_by_the_sdk(
     tmp_path: Path, prefix: str
 ) -> None:
-    """The connection breaks in the middle; the SDK follows Location with the last id it saw."""
+    """The connection breaks in the middle. The SDK follows Location with the last id it received."""
     async with serving(tmp_path, prefix=prefix) as api:
         thread = await new_thread(api)
         cutting = CuttingTransport(api.http._transport)
@@ -299,7 +299,7 @@ async def test_an_interrupted_run_can_be_resumed(at: Opening) -> None:
 
 
 async def test_nodes_that_ask_side_by_side(at: Opening) -> None:
-    """Each question has a `values` event of its own; who waits for the result gets all."""
+    """Each question has its own `values` event. A client that waits for the result gets all of them."""
     async with at() as api:
         thread = await new_thread(api)
         waited = await api.sdk.runs.wait(thread, "asking-twice", input={"n": 1})
@@ -312,7 +312,7 @@ async def test_nodes_that_ask_side_by_side(at: Opening) -> None:
 
 
 async def test_a_node_that_ends_beside_a_question_does_not_hide_it(at: Opening) -> None:
-    """LangGraph's last `values` event has the writes of the other nodes, and not the interrupts."""
+    """LangGraph's last `values` event has the writes of the other nodes but not the interrupts."""
     async with at() as api:
         thread = await new_thread(api)
         waited = await api.sdk.runs.wait(thread, "asking-beside", input={"n": 1})
@@ -323,7 +323,7 @@ async def test_a_node_that_ends_beside_a_question_does_not_hide_it(at: Opening) 
 
 
 async def test_an_update_may_be_a_list_of_pairs(at: Opening) -> None:
-    """The SDK's type of a command's update: a tuple is a list in JSON."""
+    """The SDK's type allows tuples in a command's update, which become lists in JSON."""
     async with at() as api:
         thread = await new_thread(api)
         await api.sdk.runs.wait(thread, "hitl", input={"n": 1})
@@ -714,7 +714,7 @@ async def test_fast_tokens_are_all_there(at: Opening) -> None:
 
 
 async def test_metadata_that_only_the_server_sets_is_dropped(at: Opening) -> None:
-    """As LangGraph's server (0.16.7) does; `graph_id` it takes from the client."""
+    """LangGraph's server (0.16.7) does the same, except that it accepts `graph_id` from the client."""
     reserved = dict.fromkeys(("thread_id", "assistant_id", "run_id", "cron_id"), "mine")
     async with at() as api:
         thread = await new_thread(api)

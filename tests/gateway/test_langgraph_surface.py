@@ -64,21 +64,21 @@ async def test_every_recorded_request_has_its_route(tmp_path: Path) -> None:
     refused = {name: s for name, s in answered.items() if 400 <= s < 500}
     assert refused == {
         "client.assistants.set_latest": 404,  # version 3 of an assistant that has two
-        "client.assistants.delete": 409,  # a graph's own
+        "client.assistants.delete": 409,  # the graph's default assistant
         "assistants.delete(threads)": 409,
-        "client.crons.delete": 422,  # the recorded ID is none
+        "client.crons.delete": 422,  # the recorded ID is invalid
         "client.crons.update": 422,
-        "client.runs.cancel_many": 422,  # neither runs nor a status
-        "runs.cancel_many": 422,  # both
+        "client.runs.cancel_many": 422,  # neither run ids nor a status
+        "runs.cancel_many": 422,  # run ids and a status
         "runs.create(None)": 400,  # a resume without a thread
-        "runs.stream(thread_id=None)": 422,  # its webhook is no public address
+        "runs.stream(thread_id=None)": 422,  # its webhook is not a public address
         "threads.create(full)": 400,  # there is no node "n"
-        "threads.update_state(full)": 400,  # nor here
+        "threads.update_state(full)": 400,  # no node "n" either
     }, "; ".join(f"{n}={s}" for n, s in refused.items())
 
 
 async def status_of(api: ApiServer, asked: SdkRequest) -> int:
-    """Ask for a thread, a run and a checkpoint of their own."""
+    """Send the request with its own new thread, run and checkpoint. Return the status."""
     thread = (await api.sdk.threads.create())["thread_id"]
     run = await api.sdk.runs.create(thread, "agent", input={"n": 1})
     await api.sdk.runs.join(thread, run["run_id"])

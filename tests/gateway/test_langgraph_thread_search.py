@@ -1,4 +1,4 @@
-"""Threads: search by values, copies, pruning, time to live. Also graph drawings and the key-value store."""
+"""Threads: search by values, copies, pruning, TTL. Also graph drawings and the key-value store."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

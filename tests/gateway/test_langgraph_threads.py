@@ -137,7 +137,7 @@ async def test_a_history_is_looked_through_by_metadata(tmp_path: Path) -> None:
 
 
 async def test_a_long_history_is_returned_in_parts(tmp_path: Path) -> None:
-    """Each state holds what was before: 10 messages of 9 MB were 500 MB of history, and 1.4 GB of memory."""
+    """Each state repeats the earlier messages: 10 messages of 9 MB had 500 MB of history and took 1.4 GB of memory."""
     async with serving(tmp_path) as api:
         thread = (await api.sdk.threads.create(metadata={"graph_id": "instant"}))["thread_id"]
         for number in range(6):
@@ -171,7 +171,7 @@ async def test_update_state(tmp_path: Path) -> None:
 
 
 async def test_a_thread_without_a_graph_takes_no_state(tmp_path: Path) -> None:
-    """Another graph would drop the values that it does not know, and say that they are written."""
+    """A different graph would drop values that it does not know, but report them as written."""
     async with serving(tmp_path) as api:
         thread = await thread_of(api)
         with refused(400, "has no graph"):
@@ -183,7 +183,7 @@ async def test_a_thread_without_a_graph_takes_no_state(tmp_path: Path) -> None:
 
 
 async def test_a_state_is_not_written_to_a_malformed_checkpoint_id(tmp_path: Path) -> None:
-    """The new state would begin empty, and everything in the thread would be gone."""
+    """The new state would begin empty, and the thread's content would be lost."""
     async with serving(tmp_path) as api:
         thread = await thread_of(api)
         await api.sdk.runs.wait(thread, "instant", input={"n": 1})

@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 
 class WebSocketClient:
-    """One connection, as a client sees it: answers by the command's number, events in order."""
+    """A client's connection, with responses by command number and events in order."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -76,7 +76,7 @@ class WebSocketClient:
             return dict(orjson.loads(await self.socket.recv()))
 
     async def until(self, status: str) -> list[Json]:
-        """Return all events up to one with the status of the whole run."""
+        """Return all events up to one that reports the status of the whole run."""
         while not any(
             event["method"] == "lifecycle"
             and not event["params"]["namespace"]
@@ -139,7 +139,7 @@ async def test_a_late_subscription_gets_what_was_before(tmp_path: Path) -> None:
             assert since["result"]["replayed_events"] == len(replayed) - 1
             for _ in seqs[1:]:
                 await client.next()
-            # One event is sent once, however many subscriptions take it.
+            # An event is sent once, however many subscriptions match it.
             client.events.clear()
             await client.ask("run.start", assistant_id="instant", input={"n": 1})
             both = await client.until("completed")
@@ -211,7 +211,7 @@ async def test_a_websocket_survives_malformed_frames(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_reads_late_misses_nothing(tmp_path: Path) -> None:
-    """While it does not read, its socket fills; the rest waits in the thread's events, which are there once."""
+    """While the client does not read, its socket fills. The other events wait in the thread's single event log."""
     async with serving(tmp_path, way="tcp") as api:
         thread = str(uuid4())
         url = f"{api.url.replace('http', 'ws', 1)}/threads/{thread}/stream/events"
@@ -447,7 +447,7 @@ def test_between_two_attempts_of_a_run_is_a_gap() -> None:
 
 @asynccontextmanager
 async def whole_service(folder: Path, gateway: str) -> AsyncIterator[str]:
-    """Serve everything behind its guard; return the address of a thread's socket."""
+    """Serve the whole application with access control. Return the address of a thread's socket."""
     port = free_port()
     file = folder / "config.yaml"
     file.write_text(f"gateway: {{port: {port}{gateway}}}")
@@ -472,7 +472,7 @@ async def overwhelm(socket: ClientConnection) -> None:
 
 
 async def refused(url: str, **headers: str) -> int:
-    """Return the status with which a socket is refused; 101 for one that is not."""
+    """Return the status of a refused WebSocket, or 101 if it is accepted."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         async with connect(url, additional_headers=names):
@@ -487,7 +487,7 @@ async def test_sockets_need_the_token_a_known_name_and_a_page_that_may(tmp_path:
         assert await refused(url) == 401
         assert await refused(url, X_Api_Key="wrong-token-0123") == 401
         audit = tmp_path / "home" / "audit.log"
-        # A thread writes it, concurrently with the response.
+        # A thread writes the audit line, concurrently with the response.
         await eventually(lambda: audit.exists() and "(wrong token)" in audit.read_text())
         written = audit.read_text()
         assert '"action":"WEBSOCKET ' in written.replace('": "', '":"')

@@ -16,7 +16,7 @@ from tests.gateway.composed import ComposedService, composed
 
 
 class RecordingLogHandler(logging.Handler):
-    """Keeps every line as the service would write it."""
+    """Records every line as the service would write it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class RecordingLogHandler(logging.Handler):
 @pytest.fixture
 def lines() -> Iterator[RecordingLogHandler]:
     handler, source = RecordingLogHandler(), logging.getLogger("gateway.runtime.execution")
-    # At the source: how the rest is logged is for others to say.
+    # Attached to this logger only, so that other loggers keep their settings.
     level = source.level
     source.setLevel(logging.WARNING)
     source.addHandler(handler)
@@ -47,7 +47,7 @@ def lines() -> Iterator[RecordingLogHandler]:
 
 
 async def said(service: ComposedService, session: str) -> dict[str, Any]:
-    """Say something in a session, wait for the end of the turn, and return its row of the inbox."""
+    """Send a message in a session and wait for the end of the turn. Return its row of the inbox."""
     terminal = service.services.terminal
     assert terminal is not None
     await terminal.say(session, "hello")

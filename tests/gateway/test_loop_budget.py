@@ -1,4 +1,4 @@
-"""Runs with many events at once let others use the event loop after a slice."""
+"""Runs with many events at once yield the event loop to other tasks after a time slice."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -56,7 +56,7 @@ class State(TypedDict):
 
 
 async def burst(state: State) -> State:
-    """Write all events without waiting once."""
+    """Write all events without awaiting in between."""
     write = get_stream_writer()
     for number in range(EVENTS):
         write({"n": number})
@@ -102,7 +102,7 @@ class OtherTask:
 
 
 class BurstModel(ScriptedChatModel):
-    """Has its whole answer at once, and notes at each token how often another task has run."""
+    """Produces its whole answer at once. At each token, it records how often another task has run."""
 
     other: OtherTask
     seen: list[int]

@@ -26,7 +26,7 @@ SCOPE_OF_EVENT = {
     "agent_session_stopped": "chat:write",
     "assistant_thread_started": "assistant:write",
 }
-"""Without its scope an event is not sent (docs.slack.dev/reference/events); others need none."""
+"""Scopes without which Slack does not send an event (docs.slack.dev/reference/events). Other events need no scope."""
 
 FREE = {"app_home_opened", "app_uninstalled", "tokens_revoked"}
 
@@ -109,7 +109,7 @@ def test_each_event_has_the_scope_that_it_needs() -> None:
 def used_methods() -> set[str]:
     """Return the Web API methods that the adapter's source calls with a bot token, in the SDK's spelling.
 
-    oauth.v2.access, called by `api_call`, is what the token comes from: it takes the app's own credentials.
+    Leaves out oauth.v2.access, called with `api_call`. It takes the app's own credentials and returns the token.
     """
     source = "".join(file.read_text() for file in ADAPTER.glob("*.py"))
     generic = re.findall(r'\bweb\.api_call\(\s*"([\w.]+)"', source)

@@ -206,7 +206,7 @@ async def test_malformed_bodies_are_refused(tmp_path: Path, body: object) -> Non
 
 
 async def test_servers_in_the_file_can_be_kept_and_switched(tmp_path: Path) -> None:
-    """The file may start any program; the API may not change how, only whether."""
+    """The file may start any program. The API may enable or disable a server, but not change its command."""
     own = {"enabled": False, "command": "/opt/own", "args": ["-c", "x"], "env": {"LD_PRELOAD": "y"}}
     broken = {"enabled": True, "type": "carrier", "command": ["?"], "env": "?", "oauth": {"x": 1}}
     file = written(tmp_path, {"own/one": own, "broken": broken})

@@ -1,4 +1,4 @@
-"""/api/channels/{channel}/messages: requests that are refused, and what is stored of others. Journeys test the rest."""
+"""/api/channels/{channel}/messages: refused requests, and the rows stored for accepted ones. Journeys test the rest."""
 
 import json
 from pathlib import Path

@@ -69,7 +69,7 @@ async def test_rare_and_frequent_words_are_found_together(
         database = service.services.database
         await received(service, message(1, "the start"))
         await eventually(lambda: rows(service, "?q=start"), lambda found: len(found) == 1)
-        # Frequent in the newest messages: more than the index is asked for.
+        # The word is frequent in the newest messages, more often than the limit of the index query.
         fill = """
         WITH RECURSIVE turn (n) AS (
             SELECT CAST(1000 AS BIGINT) UNION ALL SELECT n + 1 FROM turn WHERE n < 3000)
@@ -151,7 +151,7 @@ async def test_a_refused_message_is_answered_after_all(tmp_path: Path) -> None:
         assert [row["preview"] for row in found] == ["too fast", "first words"]
         assert await rows(service, "?state=refused") == []
         assert (await service.client.post(path)).status_code == 404
-        # What an administrator repeats is not the person's next message either.
+        # A message that an administrator repeats does not count as the person's next message, either.
         again = f"/api/messages/{str(found[1]['id']).removeprefix('m')}/repeat"
         assert (await service.client.post(again, json={"text": None})).json()["success"]
 

@@ -143,7 +143,7 @@ async def test_changes_are_written_down_without_bodies_and_tokens(tmp_path: Path
         assert made.status_code == 200
         assert (await client.put("/api/skills/nothing", json={"enabled": True})).status_code == 404
         assert (await client.delete(f"/api/threads/{THREAD}")).status_code == 404
-        # Requests that are not an admin's actions, or whose sender may not act:
+        # Requests that are not admin actions, or whose sender lacks permission:
         await client.get("/api/memory")
         await client.post("/api/threads", json={})
         await client.post("/api/langgraph/threads/search", json={})
@@ -230,7 +230,7 @@ async def test_each_client_has_a_limit_of_its_own() -> None:
         assert int(slow.headers["retry-after"]) > 500
         assert "Retry-After" in slow.json()["detail"]
     async with limited(rates) as stranger:
-        # The same address; what it did with the token does not count here, and the other way round.
+        # The address is the same. Requests with and without the token are counted separately.
         assert await statuses(stranger, "/health", 1) == [200]
         assert await statuses(stranger, "/api/x", 3) == [401, 401, 429]
         assert await statuses(stranger, "/health", 1) == [429]

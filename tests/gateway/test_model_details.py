@@ -1,4 +1,4 @@
-"""Models over REST: who uses them, what they cost, and a test call with the provider's own sentence."""
+"""Models over REST: who uses them, what they cost, and a test call with the provider's own error message."""
 
 import json
 from pathlib import Path

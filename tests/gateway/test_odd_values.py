@@ -162,7 +162,7 @@ async def test_odd_values_harm_no_thread(tmp_path: Path, config: str) -> None:
 
 
 async def _harming(service: ComposedService, entry: str, threads: Iterator[str]) -> list[str]:
-    """Return the values after each of which a thread of its own is not answered."""
+    """Return the values that break a thread. Each value is sent to its own thread."""
     where, body = ENTRIES[entry]
     found = []
     for name, value in VALUES.items():
@@ -175,7 +175,7 @@ async def _harming(service: ComposedService, entry: str, threads: Iterator[str])
 
 
 async def _send(service: ComposedService, where: str, body: str, value: str) -> str | None:
-    """Send a value; return what was answered, None for an answer that the server should not give."""
+    """Send a value. Return the answer, or None if the server should not give such an answer."""
     method, _, path = where.partition(" ")
     content = body.replace("VALUE", value).encode()
     headers = {"Content-Type": "application/json"}
@@ -184,7 +184,7 @@ async def _send(service: ComposedService, where: str, body: str, value: str) -> 
 
 
 async def _answers(service: ComposedService, thread: str) -> bool:
-    """Return whether a turn on a thread is answered, and its state is shown."""
+    """Return whether the server answers a turn on a thread and returns its state."""
     asked: dict[str, Any] = {
         "assistant_id": "lead_agent",
         "if_not_exists": "create",
@@ -196,7 +196,7 @@ async def _answers(service: ComposedService, thread: str) -> bool:
 
 
 async def _is_listed(service: ComposedService, thread: str) -> bool:
-    """Return whether the lists with a thread, and with what was stored, are shown."""
+    """Return whether the server returns the lists with a thread and with stored items."""
     client = service.client
     shown = [
         await client.get(f"/api/threads/{thread}"),

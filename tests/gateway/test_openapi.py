@@ -32,7 +32,7 @@ ENDLESS = {
     ("GET", "/api/events"),
     ("POST", "/api/threads/{thread_id}/stream/events"),
 }
-"""Streams that last as long as the client; tests of their own read them."""
+"""Streams that last until the client leaves. Other tests read them."""
 
 LONG = os.environ.get("PARLEY_TEST_LONG") == "1"
 EXAMPLES = 150 if LONG else 3
@@ -45,9 +45,9 @@ GENERATED = settings(
 )
 SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6))
 MOST_PLACES = 20
-"""Changed requests of each generated one, at most, for its path, its query and its body."""
+"""Maximum number of changed variants of a generated request, for its path, its query and its body."""
 
-ANSWER_S = 60.0  # a document is converted by a process that imports for seconds
+ANSWER_S = 60.0  # converting a document starts a process whose imports take seconds
 PARTS = {"method", "url", "params", "headers", "cookies", "json", "data", "files"}
 TRUTHS = [
     status_code_conformance,
@@ -86,7 +86,7 @@ CONFIG = "agents_api: {enabled: true}"
 
 
 class Network:
-    """The running service, as a client that knows the token reaches it."""
+    """The running service, seen by a client with the token."""
 
     def __init__(self, portal: BlockingPortal, service: ComposedService) -> None:
         self._portal = portal
@@ -140,7 +140,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         yield Network(portal, service)
 
 
-# The service draws random numbers on its own thread meanwhile; Hypothesis takes them for the strategy's.
+# The service draws random numbers on its own thread, which Hypothesis attributes to the strategy.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.timeout(7200 if LONG else 300)
 def test_every_answer_is_one_that_is_described(network: Network) -> None:
@@ -155,7 +155,7 @@ def test_every_answer_is_one_that_is_described(network: Network) -> None:
 
 
 def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> None:
-    """Send some requests that the description allows, about things that there are; `SEED` repeats them."""
+    """Send some requests that the description allows, with existing ids. `SEED` reproduces them."""
     kept = network.known.keys() if operation.method.upper() == "DELETE" else set()
 
     @seed(SEED)
@@ -175,7 +175,7 @@ def try_out(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> No
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.timeout(7200 if LONG else 300)
 def test_no_value_that_no_database_holds_is_an_error_of_the_server(network: Network) -> None:
-    """Put half a surrogate pair, and integers beyond 64 bits, into each place of a request in turn."""
+    """Puts half a surrogate pair, and integers beyond 64 bits, into each place of a request in turn."""
     schema = schemathesis.openapi.from_dict(network.described)
     tried = 0
     for found in schema.get_all_operations():
@@ -186,7 +186,7 @@ def test_no_value_that_no_database_holds_is_an_error_of_the_server(network: Netw
 
 
 def put_odd_values(network: Network, operation: APIOperation[Any, Any, Any, Any]) -> int:
-    """Send requests with odd values; return their number."""
+    """Send requests with odd values. Return their number."""
     kept = network.known.keys() if operation.method.upper() == "DELETE" else set()
     tried = 0
 
@@ -209,13 +209,13 @@ def put_odd_values(network: Network, operation: APIOperation[Any, Any, Any, Any]
 
 
 def _with_odd_values(case: Case[Any]) -> Iterator[dict[str, Any]]:
-    """Yield requests that differ in one place each."""
+    """Yield requests, each of which differs in one place."""
     sound: dict[str, Any] = case.as_transport_kwargs("http://127.0.0.1:8001")
     sound = {key: value for key, value in sound.items() if key in PARTS}
     for params in islice(_odd(case.path_parameters, ()), MOST_PLACES):
         path = case.path.format_map({key: quote(str(one), "") for key, one in params.items()})
         yield {**sound, "url": f"http://127.0.0.1:8001{path}"}
-    # A URL has no half of a surrogate pair: it is bytes, which are read as UTF-8.
+    # A URL cannot contain half a surrogate pair, because it consists of bytes that are read as UTF-8.
     for query in islice(_odd(case.query, ()), MOST_PLACES):
         yield {**sound, "params": query}
     if case.media_type == "application/json":
@@ -224,7 +224,7 @@ def _with_odd_values(case: Case[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _odd(value: Any, texts: Sequence[str]) -> Iterator[Any]:  # noqa: ANN401 - JSON
-    """Yield copies of a JSON value, each with an odd value in one place. `texts`: instead of a text."""
+    """Yield copies of a JSON value, each with an odd value in one place. `texts`: values that replace texts."""
     if isinstance(value, dict):
         for key, one in value.items():
             yield from ({**value, key: odd} for odd in _odd(one, texts))

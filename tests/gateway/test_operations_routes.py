@@ -25,7 +25,7 @@ async def numbers(service: ComposedService) -> dict[str, float]:
     lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
     assert all(LINE.fullmatch(line) for line in lines)
     split = [line.rpartition(" ") for line in lines]
-    assert len({name for name, _, _ in split}) == len(split), "a series stands twice"
+    assert len({name for name, _, _ in split}) == len(split), "a series is listed twice"
     return {name: float(value) for name, _, value in split}
 
 

@@ -1,4 +1,4 @@
-"""GET /api/findings and /api/figures: what is wrong, what to do, and how much the service does."""
+"""GET /api/findings and /api/figures: problems, how to fix them, and how much the service does."""
 
 import json
 from collections.abc import Mapping
@@ -135,7 +135,7 @@ async def test_figures_follow_messages_and_name_what_waits(tmp_path: Path) -> No
         assert found["total"]["errors"] == 0
         assert (
             found["total"]["answer_p50_s"] is None
-        )  # No terminal is attached: nothing is delivered.
+        )  # No terminal is attached, so nothing is delivered.
         assert found["now"]["pending"] > 0
         assert (await service.client.get("/api/figures?span=year")).status_code == 422
 
@@ -157,5 +157,5 @@ async def test_a_period_that_is_over_is_read_again_ever_more_rarely(tmp_path: Pa
         read.clear()
         now[0] += 60.0
         await figures.read("hour")
-        # The present period, and those that had been over for less than a minute.
+        # The current period, and those that ended less than a minute ago.
         assert read == [10 * 3600.0 - 120, 10 * 3600.0]

@@ -240,7 +240,7 @@ async def test_the_state_of_a_graph_that_depends_on_its_assistant(
         await api.sdk.threads.update_state(thread, update, as_node="ann")
         state = await api.sdk.threads.get_state(thread)
         assert _texts(state["values"]) == ["hi", "hello ann", "changed"]
-        # The run's own options take precedence.
+        # The run's options take precedence.
         values = await api.sdk.runs.wait(
             thread, assistant, input=_said("hi", 1), config={"configurable": {"person": "bob"}}
         )

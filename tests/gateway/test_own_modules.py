@@ -1,4 +1,4 @@
-"""Modules next to the configuration: each command that imports them finds them, as documented."""
+"""Modules next to the configuration: each command that imports them finds them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""/api/people and /api/rooms: lists, what applies and from where, and choices, on both engines."""
+"""/api/people and /api/rooms: lists, effective settings with their sources, and changes, on both engines."""
 
 import csv
 import io
@@ -42,7 +42,7 @@ channels:
 def running(
     request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer | None
 ) -> Running:
-    """Return what runs the service of a configuration on each engine."""
+    """Return a function that runs the service with a configuration, for each engine."""
 
     @asynccontextmanager
     async def run(text: str = "") -> AsyncIterator[ComposedService]:
@@ -95,7 +95,7 @@ async def rows(service: ComposedService, path: str) -> list[dict[str, Any]]:
 
 
 async def collected(service: ComposedService) -> None:
-    """Wait until the group and the person that wrote there are known: the service collects them one after the other."""
+    """Wait until the group and the person who wrote there are known. The service collects them one after the other."""
     await eventually(lambda: rows(service, "/api/rooms?kind=group"))
     await eventually(lambda: rows(service, "/api/people"))
 
@@ -119,7 +119,7 @@ async def test_people_and_rooms_are_found_by_name_and_paged(running: Running) ->
         )
         assert [(one["user_id"], one["user_name"]) for one in found] == [
             ("u1", "Ann Lee"),
-            ("u2", HOSTILE),  # The name that was known before.
+            ("u2", HOSTILE),  # The previously known name stays.
         ]
         for query in ("q=ANN&channel=terminal", "q=u2", "q=0%25_"):
             assert "u2" in [one["user_id"] for one in await rows(service, f"/api/people?{query}")]
@@ -174,7 +174,7 @@ async def test_each_setting_has_its_source(running: Running) -> None:
         assert person["access"]["means"] == "open"
         room = settings_of(await get(service, "/api/rooms/terminal/g1"))
         assert room["context.thinking_enabled"] == (False, "room")
-        assert room["config.recursion_limit"] == (100, "default")  # Not that of who wrote last.
+        assert room["config.recursion_limit"] == (100, "default")  # Not the last writer's.
         assert room["thread_followups"] == ("smart", "default")
         assert "timezone" not in room
 

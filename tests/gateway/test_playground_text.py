@@ -1,4 +1,4 @@
-"""The trees that the playground's page shows: each platform's own forms of text."""
+"""The text trees that the playground's page shows, for each platform's text formats."""
 
 from typing import Any
 

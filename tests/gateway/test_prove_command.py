@@ -1,4 +1,4 @@
-"""`parley prove` without a checkout says what it needs."""
+"""Without a checkout, `parley prove` says what it needs."""
 
 import subprocess
 import sys

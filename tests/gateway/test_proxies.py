@@ -12,7 +12,7 @@ from tests.asgi import StreamingASGITransport
 
 
 class ScopeRecorder:
-    """An application that remembers the last scope."""
+    """An application that records the last scope."""
 
     def __init__(self) -> None:
         self.scope: dict[str, Any] = {}
@@ -27,7 +27,7 @@ class ScopeRecorder:
 async def get(
     path: str, headers: dict[str, str], *, peer: str = "10.0.0.5", root_path: str = ""
 ) -> tuple[dict[str, Any], httpx.Response]:
-    """Send a request from a peer through two trusted proxies' configuration."""
+    """Send a request from a peer, with two trusted proxies configured."""
     seen = ScopeRecorder()
     app = ProxyMiddleware(seen, trusted=["10.0.0.0/8", "::1"], root_path=root_path)
     transport = StreamingASGITransport(app, client=(peer, 4000))
@@ -42,7 +42,7 @@ async def get(
         ("10.0.0.5", "203.0.113.7", "203.0.113.7"),
         ("10.0.0.5", "203.0.113.7:5123", "203.0.113.7"),
         ("10.0.0.5", "[2001:db8::7]:443", "2001:db8::7"),
-        # The client sent the addresses before the last untrusted one.
+        # The addresses before the last untrusted one were invented by the client.
         ("10.0.0.5", "127.0.0.1, 203.0.113.7, 10.0.0.9", "203.0.113.7"),
         ("::1", "203.0.113.7", "203.0.113.7"),
         ("::ffff:10.0.0.5", "203.0.113.7", "203.0.113.7"),
@@ -50,7 +50,7 @@ async def get(
         ("10.0.0.5", "203.0.113.7, unknown", "10.0.0.5"),
         ("10.0.0.5", "", "10.0.0.5"),
         ("10.0.0.5", "10.0.0.9", "10.0.0.5"),
-        # Not a proxy: it invents its address.
+        # Not a trusted proxy, so its header is ignored.
         ("203.0.113.66", "127.0.0.1", "203.0.113.66"),
     ],
 )

@@ -1,4 +1,4 @@
-"""LangGraph's clients for synchronous programs, and RemoteGraph, against the service behind its port."""
+"""LangGraph's clients for synchronous programs, and RemoteGraph, against the service on a port."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +74,7 @@ def _threads(client: SyncLangGraphClient) -> None:
     at = client.threads.get_state(thread_id, checkpoint=state["checkpoint"])
     assert at["values"] == state["values"]
     assert client.threads.get_history(thread_id, limit=5)[0]["values"] == state["values"]
-    untyped: Any = client.threads  # what `copy` returns is typed as nothing
+    untyped: Any = client.threads  # the SDK types the result of `copy` as None
     copy = untyped.copy(thread_id)["thread_id"]
     assert client.threads.get_state(copy)["values"] == state["values"]
     client.threads.delete(thread_id)
@@ -118,7 +118,7 @@ def _streams(client: SyncLangGraphClient) -> None:
         if part.event == "messages":
             said += part.data[0]["content"]
     assert said == "You said: hi"
-    # One such stream is enough here: the SDK takes two seconds to close it.
+    # One such stream is enough, because the SDK takes two seconds to close it.
     with client.threads.stream(assistant_id="hitl") as stream:
         stream.run.start(input={"n": 1})
         for _snapshot in stream.values:

@@ -22,7 +22,7 @@ SOON = Backoff(first_s=0.01, cap_s=0.02)
 
 
 class Service(httpx.AsyncBaseTransport):
-    """A service whose connections break after each answer, and that is down for some requests."""
+    """A service whose connections break after each answer, and which is down for some requests."""
 
     def __init__(self, *answers: str) -> None:
         self.down = 0

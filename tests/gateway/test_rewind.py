@@ -1,4 +1,4 @@
-"""Removing messages from the agent's threads, like the bus does."""
+"""Removing messages from the agent's threads, as the bus does."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,7 +31,7 @@ async def say(sdk: LangGraphClient, *words: str) -> None:
 
 
 async def held(sdk: LangGraphClient) -> list[str]:
-    """The ids of people's messages; the thread has to be at rest."""
+    """Return the ids of people's messages. The thread must be idle."""
     state = await sdk.threads.get_state(THREAD)
     assert not state["next"]
     assert (await sdk.threads.get(THREAD))["status"] == "idle"
@@ -49,7 +49,7 @@ async def test_a_message_and_what_followed_are_gone_for_good(
         rewind = RemoteRuns(sdk)
         await say(sdk, "one", "two", "three")
         if forgotten:
-            # A turn of many steps leaves no state from before it.
+            # A turn with many steps leaves no state from before the turn.
             pruned = {"thread_ids": [THREAD], "strategy": "keep_latest"}
             assert (await service.client.post("/threads/prune", json=pruned)).is_success
         await rewind.rewind(THREAD, "two")

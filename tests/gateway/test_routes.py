@@ -291,7 +291,7 @@ async def test_parts_of_a_skill_file(tmp_path: Path) -> None:
 
 
 async def test_the_directory_of_a_skill_file_is_limited(tmp_path: Path) -> None:
-    """Python reads it whole: 50 MB of it took 13 s and 400 MB of memory."""
+    """Python reads the zip directory whole: without a limit, 50 MB took 13 s and 400 MB of memory."""
     async with composed(tmp_path) as service:
         thread_id, outputs = files_of_a_thread(service)
         with zipfile.ZipFile(outputs / "many.skill", "w") as archive:
@@ -432,7 +432,7 @@ def terminal(service: ComposedService) -> TerminalAdapter:
 async def until_rest(
     service: ComposedService, session: str, events: AsyncIterator[TerminalEvent]
 ) -> list[TerminalMessage]:
-    """Return the finished messages up to the next rest."""
+    """Return the finished messages until the session is idle."""
     bus = service.services.bus
     assert bus is not None
     shown: list[TerminalMessage] = []

@@ -48,7 +48,7 @@ def shared(request: pytest.FixtureRequest) -> str:
 
 
 async def kill_during(home: Path, url: str, *requests: dict[str, Any]) -> list[str]:
-    """Start runs in a process, and kill it while `slow` waits in its second node; return their ids."""
+    """Start runs in a process, and kill it while `slow` waits in its second node. Return the runs' ids."""
     arguments = [str(home), url, json.dumps(requests)]
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -68,14 +68,14 @@ async def kill_during(home: Path, url: str, *requests: dict[str, Any]) -> list[s
 
 @asynccontextmanager
 async def next_process(home: Path, url: str) -> AsyncIterator[tuple[RunManager, Graphs, Database]]:
-    """Yield the runs of the process that comes after, which has taken up what was left."""
+    """Yield the runs of the next process, after it has taken over the unfinished ones."""
     graphs = Graphs()
     async with (
         Database.open(StoreConfig(url=url) if url else StoreConfig(), home) as database,
         open_checkpointer(home, database) as checkpointer,
         RunManager(database, graphs.sources, checkpointer) as runs,
     ):
-        # Where others might live, a dead node is ended a moment later.
+        # With several nodes, a dead node is detected a moment later.
         await eventually(lambda: database.nodes.living, lambda living: len(living) == 1)
         yield runs, graphs, database
 
@@ -85,7 +85,7 @@ async def status_of(runs: RunManager, run_id: str) -> str:
 
 
 async def wait_taken(runs: RunManager, run_id: str) -> LocalRun:
-    """Return a run once this process executes it."""
+    """Wait until this process executes a run, and return it."""
     await eventually(lambda: runs.find(None, run_id))
     live = runs.find(None, run_id)
     assert live is not None
@@ -93,7 +93,7 @@ async def wait_taken(runs: RunManager, run_id: str) -> LocalRun:
 
 
 async def wait_finished(runs: RunManager, graphs: Graphs, run_id: str) -> LocalRun:
-    """End a run of `slow` that this process has taken; return it."""
+    """Finish a run of `slow` that this process has taken over, and return it."""
     live = await wait_taken(runs, run_id)
     graphs.gate.set()
     with anyio.fail_after(60):
@@ -207,7 +207,7 @@ async def test_a_run_that_was_canceled_and_had_not_stopped_does_not_start_again(
 
 @pytest.mark.parametrize("graph", ["listening", "pondering", "heeding"])
 async def test_injected_messages_arrive_once(tmp_path: Path, shared: str, graph: str) -> None:
-    """The node died before the agent took it, before what it did with it was stored, or after that."""
+    """The node died before the agent took the message, before the result was stored, or after that."""
     said = {
         "role": "human",
         "content": [{"type": "text", "text": "by the\u2028way\x85on"}],
@@ -299,7 +299,7 @@ async def test_a_run_that_ends_its_process_three_times_is_given_up(
 async def test_a_run_whose_client_starts_it_again_is_interrupted(
     tmp_path: Path, shared: str
 ) -> None:
-    """Runs of the bus are of this kind."""
+    """The bus's runs are of this kind."""
     [run_id] = await kill_during(tmp_path, shared, {**SLOW, "restartable": False})
     async with next_process(tmp_path, shared) as (runs, _, _):
 

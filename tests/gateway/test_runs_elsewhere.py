@@ -1,4 +1,4 @@
-"""Runs of two nodes on one PostgreSQL database: any of them is asked, and answers."""
+"""Runs of two nodes on one PostgreSQL database: clients can ask either node."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +21,7 @@ from tests.gateway.test_langgraph_runs import HELLO, collect, new_thread
 
 
 class TwoNodes(NamedTuple):
-    """Node `a`, where the runs are, and node `b`, which is asked for them."""
+    """Node `a` executes the runs. Clients ask node `b` for them."""
 
     a: ApiServer
     b: ApiServer
@@ -29,7 +29,7 @@ class TwoNodes(NamedTuple):
 
 @asynccontextmanager
 async def two_nodes(url: str, folder: Path) -> AsyncIterator[TwoNodes]:
-    """Serve as two nodes that know each other."""
+    """Serve two nodes that know each other."""
     async with AsyncExitStack() as stack:
         servers = []
         for name in ("a", "b"):
@@ -248,7 +248,7 @@ async def test_a_lost_wake_up_costs_a_second(url: str, tmp_path: Path) -> None:
             group.start_soon(follow, stream, seen)
             for number in range(6):
                 a.graphs.tokens.release()
-                with anyio.fail_after(10):  # a second, on a busy machine
+                with anyio.fail_after(10):  # takes a second on a busy machine
                     await eventually(partial(count_tokens, seen), partial(lt, number))
         at_a = await collect(a.sdk.runs.join_stream(thread, run["run_id"]))
         assert shape(seen) == shape(at_a)
@@ -278,7 +278,7 @@ async def test_a_broken_connection_loses_no_event(url: str, tmp_path: Path) -> N
 def lose_rows(
     monkeypatch: pytest.MonkeyPatch, seen: list[Any], *, for_ever: bool
 ) -> list[EventRow]:
-    """Lose the rows that are written first after something was seen; others may be written before them."""
+    """Lose the rows that are written first after a given text was seen. Other rows may precede them."""
     append = RunEventStore.append
     lost: list[EventRow] = []
 
@@ -298,7 +298,7 @@ def lose_rows(
 async def test_missing_events_are_waited_for_and_then_leave_a_gap(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
 ) -> None:
-    """Rows may become visible in another order, and a crash of PostgreSQL empties the table."""
+    """Rows may become visible out of order, and a crash of PostgreSQL empties the table."""
     seen: list[Any] = []
     lost = lose_rows(monkeypatch, seen, for_ever=for_ever)
     async with two_nodes(url, tmp_path) as (a, b):
@@ -380,7 +380,7 @@ async def test_large_responses_arrive_whole(url: str, tmp_path: Path) -> None:
 
 
 class EventFollower:
-    """The events of another node's run that a node's clients see."""
+    """The events that a node's clients see of a run on another node."""
 
     def __init__(self) -> None:
         self.of_run: list[Any] = []
@@ -401,7 +401,7 @@ class EventFollower:
         await eventually(lambda: self.of_thread)
 
     def ends_of_thread(self) -> int:
-        """Return how many runs have ended, as the stream of the thread says."""
+        """Return how many runs have ended according to the thread's stream."""
         return sum(part.data.get("status") == "run_done" for part in self.of_thread)
 
 
@@ -409,7 +409,7 @@ class EventFollower:
 async def test_a_run_goes_on_at_another_node_when_its_own_stops(
     url: str, tmp_path: Path, is_cut: bool
 ) -> None:
-    """A step that ends in time is not repeated; one that does not is cut, and repeated."""
+    """A step that ends in time is not repeated. Any other step is interrupted and repeated."""
     (tmp_path / "b").mkdir()
     receiver, seen = Receiver([b"200 OK"]), EventFollower()
     async with (
@@ -500,7 +500,7 @@ async def test_runs_that_wait_and_runs_without_a_thread_go_on_too(url: str, tmp_
 
 @asynccontextmanager
 async def two_nodes_beside(url: str, folder: Path, b: ApiServer) -> AsyncIterator[ApiServer]:
-    """Serve as another node, which `b` knows."""
+    """Serve another node, which `b` knows."""
     (folder / "a").mkdir()
     async with serving(folder / "a", way="tcp", database_url=url) as a:
         await eventually(lambda: b.database.nodes.living, lambda living: len(living) == 2)

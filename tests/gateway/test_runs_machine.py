@@ -1,6 +1,6 @@
 """The runs API in any order of requests: statuses, thread locks, events and history stay consistent.
 
-Hypothesis chooses the requests; `PARLEY_TEST_LONG=1` tries many more, and `PARLEY_FUZZ_SEED` repeats them.
+Hypothesis chooses the requests. `PARLEY_TEST_LONG=1` tries many more, and `PARLEY_FUZZ_SEED` reproduces them.
 """
 
 import os
@@ -39,7 +39,7 @@ SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6)
 EXAMPLES, STEPS = (300, 40) if LONG else (5, 14)
 
 GRAPHS = st.sampled_from(["instant", "agent", "slow", "slow", "boom", "cut", "hitl", "asking"])
-"""`slow` and `asking` wait for the gate; `hitl` and `asking` end with a question."""
+"""The graphs. `slow` and `asking` wait for the gate; `hitl` and `asking` end with a question."""
 
 STRATEGIES = st.sampled_from(["enqueue", "reject", "interrupt", "rollback"])
 PICK = st.integers(0, 9)
@@ -47,12 +47,12 @@ ACTIVE = ("pending", "running")
 ENDED = ("success", "error", "timeout", "interrupted")
 THREAD_STATUSES = ("idle", "busy", "interrupted", "error")
 END_S = 30.0
-"""How long a run may take to end that nothing holds up anymore."""
+"""How long a run may take to end once nothing holds it up, seconds."""
 
 
 @dataclass
 class KnownThread:
-    """A thread as the requests so far should have left it.
+    """The expected state of a thread after the requests so far.
 
     Attributes:
         runs: The runs by id, with their last status; "" = not seen yet.
@@ -70,7 +70,7 @@ class OpenStream:
 
     Attributes:
         events: (id, name) of each event, once the stream is over.
-        may_be_cut: Whether the service stopped meanwhile.
+        may_be_cut: Whether the service stopped in the meantime.
     """
 
     events: Future[list[tuple[int, str]]]
@@ -96,7 +96,7 @@ class RunsMachine(RuleBasedStateMachine):
         return result
 
     def _start(self) -> None:
-        # Entered and left by one task, as task groups need it.
+        # Entered and left by the same task, as task groups require.
         self._stack = ExitStack()
         service = self._portal.wrap_async_context_manager(serving(Path(self._folder.name)))
         self._api = self._stack.enter_context(service)
@@ -107,7 +107,7 @@ class RunsMachine(RuleBasedStateMachine):
     @override
     def teardown(self) -> None:
         try:
-            if not self._is_settling:  # otherwise that failed
+            if not self._is_settling:  # otherwise settling failed
                 self._settle()
         finally:
             self._stop()
@@ -168,7 +168,7 @@ class RunsMachine(RuleBasedStateMachine):
         if strategy == "rollback":
             self._note_rollback(thread)
 
-    @precondition(lambda self: self.threads)  # the same whatever the timing: Hypothesis compares
+    @precondition(lambda self: self.threads)  # deterministic, as Hypothesis requires
     @rule(pick=PICK, which=PICK)
     def join_stream(self, pick: int, which: int) -> None:
         thread = self._thread(pick)
@@ -176,7 +176,7 @@ class RunsMachine(RuleBasedStateMachine):
             run_id = list(thread.runs)[which % len(thread.runs)]
             self._listen("GET", thread, f"/runs/{run_id}/stream")
 
-    @precondition(lambda self: self.threads)  # the same whatever the timing: Hypothesis compares
+    @precondition(lambda self: self.threads)  # deterministic, as Hypothesis requires
     @rule(
         pick=PICK,
         which=PICK,
@@ -213,7 +213,7 @@ class RunsMachine(RuleBasedStateMachine):
     def update_state(self, pick: int, number: int) -> None:
         thread = self._thread(pick)
         answer = self._ask("POST", f"/threads/{thread.id}/state", json={"values": {"n": number}})
-        # 400: no run has told yet which graph the thread has, or the graph cannot tell whose the values are.
+        # 400: no run has set the thread's graph yet, or the graph cannot tell which node wrote the values.
         assert answer.status_code in (200, 400, 409, 422), answer.text
         if answer.status_code == 200 and not self._active(thread):
             state = self._ask("GET", f"/threads/{thread.id}/state").json()
@@ -244,7 +244,7 @@ class RunsMachine(RuleBasedStateMachine):
         for thread in self.threads:
             assert self._active(thread) == []
 
-    # ---- what holds ----------------------------------------------------------------------------
+    # ---- invariants ----------------------------------------------------------------------------
 
     @invariant()
     def statuses_are_legal(self) -> None:
@@ -268,7 +268,7 @@ class RunsMachine(RuleBasedStateMachine):
             assert self._ask("GET", f"/threads/{thread_id}/state").status_code == 404
 
     def _settle(self) -> None:
-        """Let every run end; then nothing is stuck, and each thread takes the next run."""
+        """Let every run end. After that, nothing is stuck, and each thread accepts another run."""
 
         async def end() -> None:
             graphs = self._api.graphs
@@ -293,7 +293,7 @@ class RunsMachine(RuleBasedStateMachine):
         self._is_settling = False
 
     def _check_history(self, thread: KnownThread) -> None:
-        """The newest state is the present one, ids are unique, and the parents are older states."""
+        """The newest state is the current one, ids are unique, and parents are older states."""
         path = f"/threads/{thread.id}/history"
         history = self._ask("POST", path, json={"limit": 1000}).json()
         ids = [state["checkpoint"]["checkpoint_id"] for state in history]
@@ -309,7 +309,7 @@ class RunsMachine(RuleBasedStateMachine):
                 assert parent["checkpoint_id"] in ids[position + 1 :], (past, ids)
 
     def _check_events(self, stream: OpenStream) -> None:
-        """Events come in order, begin with `metadata`, or `gap` where they are no longer in memory, and end once."""
+        """Events are in order and end once. They begin with `metadata`, or with `gap` if they are not in memory."""
         events = stream.events.result(END_S)
         names = [name for _, name in events]
         if not names or stream.may_be_cut:
@@ -321,7 +321,7 @@ class RunsMachine(RuleBasedStateMachine):
         assert numbers == sorted(set(numbers)), numbers
 
     def _listen(self, method: str, thread: KnownThread, path: str, json: object = None) -> None:
-        """Read a stream of events to its end, while other requests are made; wait until it is answered."""
+        """Read an event stream to its end, concurrently with other requests. Return when the response has begun."""
 
         async def read(*, task_status: anyio.abc.TaskStatus[str]) -> list[tuple[int, str]]:
             events: list[tuple[int, str]] = []
@@ -372,7 +372,7 @@ async def _read_events(answer: httpx.Response, events: list[tuple[int, str]]) ->
 
 @pytest.mark.timeout(7200 if LONG else 300)
 def test_any_order_of_requests_leaves_runs_and_threads_consistent() -> None:
-    sys.stdout.write(f"PARLEY_FUZZ_SEED={SEED}\n")  # shown if it fails
+    sys.stdout.write(f"PARLEY_FUZZ_SEED={SEED}\n")  # shown if the test fails
     run_state_machine_as_test(
         seed(SEED)(RunsMachine),
         settings=settings(

@@ -29,11 +29,11 @@ from tests.fakes.graphs import Node, State
 
 THREAD = "0b63b403-e0ed-40b2-9589-e740f38a62a3"
 LARGE = "x" * 4_000_000
-"""More than what the files hold before, so they have to grow."""
+"""Bytes, more than the files hold before, so they must grow."""
 
 
 class Gate:
-    """A graph that waits in its first node, returns something large, and counts its nodes' calls."""
+    """A graph that waits in its first node, returns a large value, and counts its nodes' calls."""
 
     def __init__(self) -> None:
         self.reached, self.opened = anyio.Event(), anyio.Event()
@@ -119,7 +119,7 @@ async def test_a_run_waits_for_room_and_goes_on(
 async def test_the_end_of_a_run_waits_for_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The checkpoints have room; the title that goes into the thread's row has none."""
+    """There is room for the checkpoints, but not for the title in the thread's row."""
     async with runtime(tmp_path) as (runs, gate, database):
         live = await start(runs, "sync")
         await gate.reached.wait()
@@ -138,7 +138,7 @@ async def test_the_end_of_a_run_waits_for_room(
 async def test_a_run_that_waits_for_room_can_be_canceled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its end is written as soon as there is room."""
+    """The run's end is written as soon as there is room."""
     async with runtime(tmp_path) as (runs, gate, _):
         live = await start(runs, "sync")
         await gate.reached.wait()
@@ -157,7 +157,7 @@ async def test_a_run_that_waits_for_room_can_be_canceled(
 async def test_an_injected_message_that_cannot_be_stored_is_refused(
     tmp_path: Path,
 ) -> None:
-    """The sender sends it again: a run that had accepted it anyway would answer it twice."""
+    """The sender sends it again. If the run had accepted it anyway, it would be answered twice."""
     async with runtime(tmp_path) as (runs, gate, _):
         live = await start(runs, "sync", restartable=True)
         await gate.reached.wait()

@@ -1,4 +1,4 @@
-"""Runs on long threads: which messages are compared with the saved ones, and when."""
+"""Runs on long threads: which messages they compare with the saved ones, and when."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ CHUNKS = 5
 
 
 async def _node(state: MessagesState) -> MessagesState:
-    """Answer with the first message's text; on request, change that message in place and fail."""
+    """Answer with the first message's text. On request, change that message in place and fail."""
     first, last = state["messages"][0], state["messages"][-1]
     if last.content == "spoil it":
         first.content = "spoiled"

@@ -97,7 +97,7 @@ def test_stream_modes_are_parsed() -> None:
             parse_stream_modes(bad)
 
 
-def request(**fields: Any) -> GraphRunRequest:  # noqa: ANN401 - any of its fields
+def request(**fields: Any) -> GraphRunRequest:  # noqa: ANN401 - any field
     return GraphRunRequest(
         thread_id="t", assistant_id="a", modes=parse_stream_modes(None), **fields
     )

@@ -1,4 +1,4 @@
-"""The run manager alone: restarts, kills, stopping, and the runs it keeps."""
+"""The run manager on its own: restarts, kills, stopping, and the runs it keeps."""
 
 import gc
 import operator
@@ -88,7 +88,7 @@ async def test_stopping_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
 
 
 async def test_a_run_and_what_it_starts_are_a_group_of_their_own(tmp_path: Path) -> None:
-    """A channel's commands wait neither in the event loop nor for the database behind the channel's runs."""
+    """A channel's commands do not wait behind the channel's runs, neither in the event loop nor for the database."""
     groups: list[str | None] = []
 
     async def note(state: State) -> State:
@@ -108,7 +108,7 @@ async def test_a_run_and_what_it_starts_are_a_group_of_their_own(tmp_path: Path)
 
 
 async def test_an_evicted_run_is_freed_without_garbage_collection(tmp_path: Path) -> None:
-    """Full collections are rare, so the events of runs in reference cycles would fill the memory."""
+    """Full collections are rare, so runs in reference cycles would fill the memory with their events."""
     async with runtime(tmp_path, RuntimeSettings(keep_s=0.0)) as (runs, _):
         gc.disable()
         try:
@@ -124,7 +124,7 @@ async def test_an_evicted_run_is_freed_without_garbage_collection(tmp_path: Path
 
 
 async def test_the_result_of_a_run_is_kept_once(tmp_path: Path) -> None:
-    """The result is the data of the last `values` event, and that repeats the one before it."""
+    """The result is the data of the last `values` event, which repeats the previous one."""
     async with runtime(tmp_path) as (runs, _):
         request = replace(asking("agent"), input={"messages": [HumanMessage("x" * 200_000)]})
         live = await runs.start(request)
@@ -292,7 +292,7 @@ async def test_ended_runs_are_kept_for_a_while(tmp_path: Path) -> None:
 
 
 def ended_run(thread_id: str, state: bytes) -> LocalRun:
-    """Return a run that sent `state` and ended."""
+    """Return a finished run that sent `state`."""
     live = new_local_run(
         asking("instant", thread_id=thread_id),
         run_id=str(uuid4()),

@@ -1,4 +1,4 @@
-"""JSON of the runtime: the memory it takes."""
+"""Memory use of the runtime's JSON."""
 
 import tracemalloc
 
@@ -18,7 +18,7 @@ def test_what_json_does_not_have_becomes_null_beside_other_odd_values(odd: objec
 
 
 def test_events_take_the_memory_that_they_are_counted_with() -> None:
-    """orjson's own results take 4 KB at least: a finished run of four small events took 16 KB."""
+    """orjson's own results take at least 4 KB, so a finished run with four small events would take 16 KB."""
     dumps({"warm": "up"})
     tracemalloc.start()
     try:

@@ -113,7 +113,7 @@ async def test_one_event_is_kept_however_large_it_is() -> None:
 
 
 def similar_events(seed: int, count: int = 400) -> list[tuple[str, bytes, str | None]]:
-    """Return events of several sequences that grow, shrink and change in the middle: (name, data, key)."""
+    """Return events (name, data, key) of several sequences that grow, shrink and change in the middle."""
     rng = random.Random(seed)  # noqa: S311 - test data
     texts = {key: bytearray(rng.randbytes(rng.randrange(4000))) for key in ("a", "b", "c")}
     events: list[tuple[str, bytes, str | None]] = []
@@ -158,7 +158,7 @@ async def test_events_after_a_gap_are_read_unchanged(seed: int) -> None:
 
 
 def test_the_memory_of_an_answer_is_linear_in_every_stream_mode() -> None:
-    """20,000 characters in 2,000 tokens: the `messages` mode sends 40 MB of them."""
+    """The answer has 20,000 characters in 2,000 tokens. In `messages` mode, the stream sends 40 MB."""
     log = EventLog()
     encoder = StreamEncoder(parse_stream_modes(["messages", "values"]), log.append)
     said = ""
@@ -175,7 +175,7 @@ def test_the_memory_of_an_answer_is_linear_in_every_stream_mode() -> None:
 
 
 async def test_a_finished_run_holds_little_of_a_long_threads_state() -> None:
-    """Each run's first `values` event holds the whole thread; its result is the last one."""
+    """Each run's first `values` event holds the whole thread. Its result is the last one."""
     earlier = [f"message number {number} of this conversation" for number in range(5_000)]
     log = EventLog()
     live = log.subscribe()

@@ -1,4 +1,4 @@
-"""/api/schedules: what is accepted and refused, who may do it, the audit log, and checks in the sandbox."""
+"""/api/schedules: accepted and refused requests, permissions, the audit log, and checks in the sandbox."""
 
 import json
 import time

@@ -112,11 +112,11 @@ async def test_a_service_starts_answers_and_stops(tmp_path: Path) -> None:
         assert "first message" not in out
     text = service.log.read_text()
     assert "Traceback" not in text
-    assert token not in text, "logs may be read by others"
+    assert token not in text, "other users may be able to read the log"
 
 
 async def test_commands_find_a_service_at_another_port(tmp_path: Path) -> None:
-    """`serve --port` differs from the configuration; commands find the address in the lock file."""
+    """`serve --port` differs from the configuration. Commands find the address in the lock file."""
     async with serving(tmp_path, {}, "terminal") as service:
         text = service.config.read_text().replace(str(service.port), str(free_port()))
         service.config.write_text(text)
@@ -273,7 +273,7 @@ class Pseudoterminal:
                 await anyio.wait_readable(self._descriptor)
                 try:
                     self.seen += os.read(self._descriptor, 65536).decode("utf-8", "replace")
-                except OSError as error:  # EIO: the other side is closed
+                except OSError as error:  # EIO: the other side closed
                     raise AssertionError(f"ended without {text!r}: {self.seen!r}") from error
         self.seen = self.seen.partition(text)[2]
 
@@ -331,7 +331,7 @@ async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"gateway: {{port: {port}}}")
     reading, writing = os.pipe()
     os.close(reading)
-    with Path(os.devnull).open("rb") as nothing:  # noqa: ASYNC230 - no file of a disk
+    with Path(os.devnull).open("rb") as nothing:  # noqa: ASYNC230 - not a file on disk
         files = (nothing.fileno(), writing, writing)
         process = fork_parley(["serve"], environment(tmp_path), tmp_path, files)
     os.close(writing)
@@ -346,7 +346,7 @@ async def test_closed_output_does_not_stop_it(tmp_path: Path) -> None:
 
 
 async def has_started(client: httpx.AsyncClient) -> bool:
-    """Ask for a page that needs a token: requests wait while the service starts."""
+    """Request a page that needs a token. Requests wait while the service starts."""
     try:
         return (await client.get("/api/models", timeout=30)).status_code == 401
     except httpx.TransportError:

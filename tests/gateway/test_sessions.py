@@ -1,4 +1,4 @@
-"""Sessions of browsers: what opens one, what its cookie permits, and what ends it."""
+"""Browser sessions: opening them, the permissions of their cookie, and ending them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -134,7 +134,7 @@ async def test_secrets_rotate_and_links_and_sessions_expire(tmp_path: Path) -> N
         )
         renewed = await store.rotate(opened)
         assert renewed is not None
-        assert await store.rotate(opened) is None  # Another tab did.
+        assert await store.rotate(opened) is None  # Another tab did it.
         assert await lookup.find(secret) is not None
         clock.now += OVERLAP_S
         assert await lookup.find(secret) is None

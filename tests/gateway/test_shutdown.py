@@ -47,7 +47,7 @@ anyio.run(main)
         ("waits", [signal.SIGINT], 0, True),
         ("waits", [signal.SIGHUP], 0, True),
         ("asks", [], 0, True),
-        # Another thread gets the signal, so the wait of the event loop is not interrupted.
+        # Another thread gets the signal, so it does not interrupt the event loop's wait.
         ("elsewhere", [], 0, True),
         ("ignores", [signal.SIGTERM], 0, False),
         ("ignores", [signal.SIGTERM, signal.SIGTERM], 0, False),
@@ -58,7 +58,7 @@ anyio.run(main)
 def test_a_stop_ends_hanging_requests(
     how: str, signals: list[signal.Signals], code: int, *, ended: bool
 ) -> None:
-    # The others end before the limit, which a busy machine must not reach.
+    # The other cases end before the limit, which even a busy machine must not reach.
     bound_s = "0.5" if (code, ended) == (0, False) else "60"
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, how, bound_s], cwd=ROOT, stdout=subprocess.PIPE, text=True

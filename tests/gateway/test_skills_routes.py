@@ -13,7 +13,7 @@ CUSTOM = "/api/skills/custom"
 
 
 async def sent(service: ComposedService, name: str = "a.skill", text: str = MD) -> dict[str, str]:
-    """Put an archive into a thread's uploads; return the request that installs it."""
+    """Put an archive into a thread's uploads. Return the request that installs it."""
     folders = service.services.agent_services.folders.folders("t1")
     folders.create()
     (folders.uploads / name).write_bytes(packed(("poems/SKILL.md", text)).getvalue())

@@ -32,7 +32,7 @@ async def _streams(api: ApiServer, headers: dict[str, str]) -> AsyncIterator[htt
     where = streamed.headers["location"]
     yield await api.http.get(where, headers=headers)
     yield await api.http.get(f"{where}?stream_mode=values", headers=headers)
-    api.runs._finished_runs.remove_thread(thread)  # as after some time
+    api.runs._finished_runs.remove_thread(thread)  # as if some time had passed
     yield await api.http.get(where, headers=headers)
 
 

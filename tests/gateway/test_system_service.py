@@ -62,7 +62,7 @@ def test_launchd_reads_the_property_list() -> None:
 def run(
     folder: Path, *arguments: str, exits: int = 0, variables: Mapping[str, str] | None = None
 ) -> tuple[int, str, list[str]]:
-    """Run `parley service ...` with service managers that only note what they are asked."""
+    """Run `parley service ...` with service managers that only record their calls."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     for name in ("systemctl", "loginctl", "launchctl"):
@@ -113,7 +113,7 @@ def test_errors_of_the_service_manager_are_shown(tmp_path: Path) -> None:
     assert (code, asked) == (1, ["systemctl --user daemon-reload"])
     assert "parley: `systemctl --user daemon-reload` failed\n" in out
     assert ":\n  systemctl --user daemon-reload\n  systemctl --user enable --now parley" in out
-    # Without the file, the commands that are shown could not stop the service.
+    # Without the file, the commands shown to the user could not stop the service.
     code, out, asked = run(tmp_path, "uninstall", exits=1)
     assert (code, asked) == (1, ["systemctl --user disable --now parley.service"])
     assert f"\n  systemctl --user disable --now parley.service\n  rm {unit}\n" in out

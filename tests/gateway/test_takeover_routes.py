@@ -1,4 +1,4 @@
-"""/api/conversations/{thread_id}/takeover: who may use it, what it answers, and the traces that it leaves."""
+"""/api/conversations/{thread_id}/takeover: permissions, responses, and the records that it leaves."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ QUIET = "channels: {takeover: {tell_people: false}}"
 
 
 async def answered(service: ComposedService) -> str:
-    """Let a conversation have a thread. Return its routes' address."""
+    """Create a conversation with a thread. Return the address of its routes."""
     await received(service, message(1, "first words"))
     [row] = await eventually(
         lambda: rows(service, "?state=answered"), lambda found: len(found) == 1

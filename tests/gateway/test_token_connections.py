@@ -1,4 +1,4 @@
-"""Named tokens and long connections: requests over a WebSocket, and streams that end with their token."""
+"""Named tokens and long connections: requests over a WebSocket, and streams that end when their token is revoked."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,13 +33,13 @@ HELLO = {"messages": [{"role": "user", "content": "hi"}]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningService:
-    """A service on a port, as the operator reaches it."""
+    """A service on a port, seen by the operator."""
 
     port: int
     operator: httpx.AsyncClient
 
     async def token(self, name: str, scope: str) -> dict[str, str]:
-        """Create a token; return the header that sends it."""
+        """Create a token. Return the header that sends it."""
         wanted = {"name": name, "scope": scope}
         made = await self.operator.post("/api/tokens", json=wanted)
         assert made.status_code == 201, made.text
@@ -88,7 +88,7 @@ async def ask(socket: Any, command: str) -> dict[str, Any]:  # noqa: ANN401 - we
 
 
 async def test_a_read_token_starts_no_run_over_a_websocket(tmp_path: Path) -> None:
-    """Its path is that of a POST that only reads; what is sent over it starts runs and answers questions."""
+    """A POST to its path only reads, but commands over the WebSocket start runs and answer questions."""
     thread = str(uuid4())
     async with served(tmp_path) as service:
         with pytest.raises(InvalidStatus) as refused:

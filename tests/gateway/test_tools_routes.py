@@ -1,4 +1,4 @@
-"""Tools over REST: who provides them and what they cost, and calls of MCP servers' tools."""
+"""Tools over REST: their providers and costs, and calls of MCP servers' tools."""
 
 import json
 from collections.abc import AsyncIterator
@@ -63,7 +63,7 @@ async def test_a_tool_is_called_without_a_conversation(tmp_path: Path) -> None:
     async with with_servers(tmp_path, hotel=hotel()) as service:
         linked = await call(service, "hotel_link")
         assert (linked["is_error"], "REPORT" in linked["text"].upper()) == (False, True)
-        # It asks a person, and there is none.
+        # It asks a person, and nobody is there.
         booked = await call(service, "hotel_book", day="Monday")
         assert booked["text"] == "not booked: decline"
         wrong = await call(service, "hotel_book", days="Monday")

@@ -13,7 +13,7 @@ from tests.eventually import is_waiting
 
 
 class RecordingHandler(logging.Handler):
-    """Sets an event with the first line that holds a text, in whatever thread it is logged."""
+    """Sets an event at the first line that contains a text, in whichever thread it is logged."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

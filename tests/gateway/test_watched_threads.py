@@ -1,4 +1,4 @@
-"""Clients that watch a thread at one node see the runs of all nodes, in any order of start."""
+"""Clients that watch a thread at one node see the runs of all nodes, in whatever order they start."""
 
 from functools import partial
 from operator import eq
@@ -122,7 +122,7 @@ async def test_the_event_stream_hears_a_run_that_another_node_starts(
 async def test_the_event_stream_and_the_replies_of_commands_number_events_alike(
     url: str, tmp_path: Path
 ) -> None:
-    """Each node numbers them by itself: the node that the client is connected to."""
+    """The node to which a client is connected numbers them."""
     async with two_nodes(url, tmp_path) as (a, b):
         thread = str(uuid4())
         await command(a, thread, "run.start", assistant_id="agent", input=HELLO)

@@ -56,7 +56,7 @@ async def state(service: ComposedService) -> dict[str, object]:
 
 
 async def verified(service: ComposedService) -> httpx.Response:
-    """Ask as Slack does; return the answer once the channel is signed in."""
+    """Send Slack's verification request. Return the answer once the channel is signed in."""
 
     async def ask() -> httpx.Response:
         return await service.stranger.post(SLACK, content=QUESTION, headers=signed(QUESTION))

@@ -14,7 +14,7 @@ __all__ = ["interrupted"]
 
 @pytest.mark.usefixtures("interrupted")
 async def test_a_subscription_that_is_named_often_counts_once(tmp_path: Path) -> None:
-    """Each of a thousand events was compared with each of a hundred thousand names."""
+    """Otherwise, each of a thousand events would be compared with each of a hundred thousand names."""
     async with serving(tmp_path, way="tcp") as api, connected(api, str(uuid4())) as client:
         name = (await client.ask("subscription.subscribe", channels=["tools"]))["result"]
         every = (await client.ask("subscription.subscribe", channels=["lifecycle"]))["result"]

@@ -1,8 +1,8 @@
-// Reads the modules of the console and prints every request that they can send and that is no GET, as JSON:
-// [method, path, where]. `{}` stands for a value in a path. An expression that this cannot read is an error.
+// Reads the console's modules and prints, as JSON, every request except GET that they can send: [method, path, where].
+// `{}` stands for a value in a path. An expression that this program cannot read is an error.
 //
-// It starts at the one call of `fetch`. If a part of that request is a parameter, it goes on with each call of the
-// function, and so on, until everything is known.
+// It starts at the only call of `fetch`. If a part of that request is a parameter, it continues with each call of the
+// function, and so on, until every part is known.
 
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -27,7 +27,7 @@ const where = (node) => {
 };
 const fail = (node, why) => { throw new Error(`${where(node)}: ${why}: ${node.getText()}`); };
 
-/** A parameter whose value only the calls of its function know. */
+/** A parameter, whose value only the calls of its function determine. */
 class Parameter extends Error {
   constructor(declaration) {
     super();
@@ -63,7 +63,7 @@ const parameterOf = (declaration) => {
 
 /**
  * Return the values of an expression.
- * @param {Map<ts.Node, (known) => string[]>[]} known the arguments of the calls on the way: of the innermost function first
+ * @param {Map<ts.Node, (known) => string[]>[]} known the arguments of the calls on the way, innermost function first
  */
 function valuesOf(given, known) {
   const node = bare(given);
@@ -100,12 +100,12 @@ function valuesOfName(node, known) {
   const at = known.findIndex((one) => one.has(declaration));
   if (at >= 0) return known[at].get(declaration)(known.slice(at + 1));
   if (parameterOf(declaration)) throw new Parameter(parameterOf(declaration));
-  if (!ts.isVariableDeclaration(declaration)) return [VALUE]; // a field of an answer
+  if (!ts.isVariableDeclaration(declaration)) return [VALUE]; // a field of a response
   const isConstant = ts.getCombinedNodeFlags(declaration) & ts.NodeFlags.Const;
   return isConstant && declaration.initializer ? valuesOf(declaration.initializer, known) : [VALUE];
 }
 
-/** Return the value of each parameter of a call, those of object patterns too, as functions that return its values. */
+/** Return, for each parameter of a call, a function that returns its values. Includes parameters in object patterns. */
 function argumentsOf(call, called) {
   const found = new Map();
   called.parameters.forEach((parameter, at) => {
@@ -131,7 +131,7 @@ function argumentsOf(call, called) {
   return found;
 }
 
-/** Every use of a name: its function by declaration. */
+/** Every use of a name that refers to a function, by the function's declaration. */
 const uses = new Map();
 const fetches = [];
 const visit = (node) => {
@@ -146,7 +146,7 @@ const visit = (node) => {
 };
 modules.forEach(visit);
 
-/** Report the requests of a call, with all that is known of its arguments. */
+/** Report the requests of a call, given its known arguments. */
 const requests = [];
 function follow(method, path, known, calls) {
   let methods;
@@ -170,7 +170,7 @@ function followCalls(parameter, method, path, known, calls) {
   for (const name of names) {
     const call = name.parent;
     if (!ts.isCallExpression(call) || call.expression !== name) fail(call, "a function that sends requests is passed on");
-    // A function that calls itself: once is enough.
+    // For a function that calls itself, once is enough.
     if (!calls.includes(call)) follow(method, path, [...known, argumentsOf(call, called)], [...calls, call]);
   }
 }

@@ -1,4 +1,4 @@
-// A web page without a browser: React on happy-dom, and a hook in it that can be watched.
+// A web page without a browser: React on happy-dom, with a hook that tests can watch.
 import { Window } from "happy-dom";
 
 import { page, until } from "./service.mjs";
@@ -8,12 +8,12 @@ globalThis.window = window;
 globalThis.document = window.document;
 globalThis.HTMLElement = window.HTMLElement;
 globalThis.HTMLIFrameElement = window.HTMLIFrameElement;
-globalThis.navigator ??= window.navigator; // node has had its own since 21
+globalThis.navigator ??= window.navigator; // Node has its own since version 21
 
 const { createElement, useEffect } = await import("react");
 const { createRoot } = await import("react-dom/client");
 
-// Mounts a component that does nothing but call the hook; `use` reads from it what a page would show.
+// Mounts a component that only calls the hook. `use` reads the values that a page would show.
 export function mount(hook, options, use) {
   const root = createRoot(window.document.createElement("div"));
   const shown = { renders: [], now: undefined, hook: undefined, mounted: false };
@@ -21,7 +21,7 @@ export function mount(hook, options, use) {
     shown.hook = hook(props);
     shown.now = use(shown.hook);
     shown.renders.push(shown.now);
-    // After the effects of the hook: one of them gives up a run that was submitted before it.
+    // Wait for the hook's effects, because one of them abandons runs submitted before it.
     useEffect(() => void (shown.mounted = true));
     return null;
   }
@@ -45,7 +45,7 @@ export function mount(hook, options, use) {
   };
 }
 
-// Waits until a page shows exactly these messages, and nothing is loading.
+// Waits until a page shows exactly these messages and is not loading.
 export async function idle(opened, said) {
   await opened.until(
     (now, hook) => !now.loading && !hook.isThreadLoading && now.said.join("|") === said.join("|"),

@@ -1,4 +1,4 @@
-// The client in a page of another origin: what a browser checks before it lets the page see an answer.
+// The client in a page of another origin: the checks that a browser makes before the page sees a response.
 import assert from "node:assert/strict";
 import test from "node:test";
 

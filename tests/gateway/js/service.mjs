@@ -1,4 +1,4 @@
-// What every test here needs: where the service is, which SDK is tried, and how to wait.
+// Shared by all tests here: the service's address, the SDK under test, and waiting.
 import assert from "node:assert/strict";
 
 export const token = process.env.PARLEY_TOKEN;
@@ -17,10 +17,10 @@ export function human(text) {
   return { messages: [{ type: "human", content: text }] };
 }
 
-// What the agent answers to "slowly please".
+// The agent's answer to "slowly please".
 export const words = [...Array(12).keys()].map((n) => `word${n}`).join(" ");
 
-// Makes a thread with one turn for each text; returns their ids.
+// Creates a thread with one turn for each text. Returns their ids.
 export async function threadsWith(...texts) {
   const { threads, runs } = client();
   const ids = [];
@@ -38,7 +38,7 @@ export async function collect(stream) {
   return parts;
 }
 
-// Text of the deltas of a stream's messages.
+// Returns the text of the message deltas in a stream.
 export function spoken(parts) {
   const said = parts.filter((part) => part.event.split("|")[0] === "messages");
   return said

@@ -8,7 +8,7 @@ import { WebSocket } from "ws";
 import { idle, mount } from "./page.mjs";
 import { client, human, threadsWith, token, until, url, words } from "./service.mjs";
 
-// A page cannot give a socket headers: there a cookie or a proxy has to bring the token, here the factory does.
+// A page cannot set headers of a WebSocket. There, a cookie or a proxy must supply the token; here, the factory does.
 const headers = { "x-api-key": token };
 const withToken = (target, init) => fetch(target, { ...init, headers: { ...init?.headers, ...headers } });
 const overSockets = {
@@ -90,7 +90,7 @@ test("stop cancels the run", async () => {
   await opened.until((now) => !now.loading, "rest");
   await until(async () => (await client().runs.get(thread, run)).status === "interrupted", "the end of the run");
   opened.hook.submit(human("and now?"));
-  // The words that were cut off stay where they are shown, though the thread does not hold them.
+  // The partial answer stays on the page, although the thread does not contain it.
   await opened.until((now) => !now.loading && now.said.includes("You said: and now?"), "the next answer");
   opened.leave();
 });

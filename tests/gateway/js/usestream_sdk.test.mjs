@@ -1,4 +1,4 @@
-// React's useStream of the SDK, as pages use it: agent-chat-ui among them.
+// The SDK's useStream for React, as pages such as agent-chat-ui use it.
 import assert from "node:assert/strict";
 import test from "node:test";
 
@@ -114,7 +114,7 @@ test("threads are switched", async () => {
   opened.leave();
   const own = open();
   await own.ready();
-  if (!own.hook.switchThread) return own.leave(); // not in 2.0.0
+  if (!own.hook.switchThread) return own.leave(); // missing in 2.0.0
   own.hook.switchThread(ids[0]);
   await idle(own, ["one", "You said: one"]);
   own.hook.switchThread(null);
