@@ -1,4 +1,4 @@
-"""The console's chat in a browser: opens it beside a service without a platform, and writes in it."""
+"""The console's chat in a browser, with a service without platforms: opens it, and writes in it."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +27,7 @@ async def open_chat(
 
 
 async def say(page: BrowserPage, text: str) -> None:
-    """Send a message, once the agent is ready for it."""
+    """Send a message once the agent is ready for it."""
     ready = "!!document.querySelector('.compose button[type=submit]:enabled')"
     await eventually(lambda: page.evaluate(ready))
     await page.evaluate("document.querySelector('.compose textarea').focus()")

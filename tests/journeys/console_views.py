@@ -1,4 +1,4 @@
-"""Opens views of the console in a browser, and waits until they are there."""
+"""Opens views of the console in a browser, and waits until they are shown."""
 
 import json
 
@@ -19,12 +19,12 @@ _GO = """new Promise((gone) => {
 
 
 async def until_shown(page: BrowserPage) -> None:
-    """Wait until a view is there."""
+    """Wait until a view is shown."""
     await eventually(lambda: page.evaluate(_IS_SHOWN))
 
 
 async def show_view(page: BrowserPage, address: str) -> None:
-    """Open an address of the console, such as `#messages`, and wait until the view is there."""
+    """Open an address of the console, such as `#messages`, and wait until the view is shown."""
     await page.evaluate(_GO % json.dumps(address))
     await until_shown(page)
 
@@ -37,7 +37,7 @@ async def sign_in(page: BrowserPage, token: str) -> None:
 
 
 async def sign_in_as_admin(page: BrowserPage, service: Service) -> None:
-    """Enter the admin token, and wait for the first view. Forget the refused request of who was not signed in."""
+    """Enter the admin token, and wait for the first view. Drop the error of the request refused before the sign-in."""
     await sign_in(page, (service.home / "admin_token").read_text().strip())
     await page.wait_for_text("Overview", "nav")
     await until_shown(page)

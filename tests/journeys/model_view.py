@@ -46,7 +46,7 @@ HEADINGS = {"slack": EARLIER_HEADING}
 
 
 def example(platform: str, *, is_private: bool) -> InboundMessage:
-    """Ann's reply to an answer of the bot, with a file."""
+    """Return Ann's reply to an answer of the bot, with a file."""
     answer = quotation("The total is 41.", "You", heading=HEADINGS.get(platform, ""))
     title, topic = ("", "") if is_private else TITLES[platform]
     return InboundMessage(
@@ -107,7 +107,7 @@ class Examples:
         return f"{section}</chat>", said.text
 
     async def text(self) -> str:
-        """Return all examples as Markdown."""
+        """Return all examples, as Markdown."""
         parts: list[str] = []
         for platform, name in NAMES.items():
             parts.append(f"## {name}")

@@ -45,14 +45,14 @@ def slow_model() -> FakeModelServer:
 
 
 async def write_all(platforms: PlatformServers, model: FakeModelServer) -> None:
-    """All people write and wait for their answers."""
+    """Let all people write and wait for their answers."""
     for user in platforms.users:
         await user.send(f"hi from {user.name}")
     await model.until(lambda m: len(m.requests) == len(platforms.users))
 
 
 async def answers_go_on(platforms: PlatformServers) -> None:
-    """Check that each person got one answer, and gets one more for a new message, and nothing else."""
+    """Check that each person got one answer and gets exactly one more for a new message."""
     for user in platforms.users:
         await user.expect_messages(f"You said: hi from {user.name}")
     for user in platforms.users:

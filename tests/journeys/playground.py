@@ -35,7 +35,7 @@ class RunningPlayground:
         return dict((await self.client.get("/api/state")).json())
 
     async def act(self, **action: object) -> httpx.Response:
-        """Do something."""
+        """Send an action of the page."""
         return await self.client.post("/api/actions", json=action)
 
     async def until_connected(self) -> None:
@@ -109,7 +109,7 @@ async def playground(folder: Path, *arguments: str) -> AsyncIterator[RunningPlay
 
 
 async def run_command(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Run another command. Return its exit code and all that it printed."""
+    """Run another command. Return its exit code and output."""
     command = forking_parley(folder, *arguments)
     done = await anyio.run_process(
         command, env=environment(folder), cwd=folder, stderr=STDOUT, check=False

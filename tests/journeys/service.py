@@ -172,7 +172,7 @@ class Service:
     async def until_recorded(self) -> None:
         """Wait until the service knows that all visible messages have arrived.
 
-        A kill before that makes it uncertain.
+        A kill before that makes their delivery uncertain.
         """
         async with self.client() as client:
 
@@ -187,7 +187,7 @@ class Service:
 
 
 def _authority() -> dict[str, str]:
-    """Make a service trust the certificate that the tests trust (tests/conftest.py), so its clients load only one."""
+    """Make a service trust only the tests' certificate (tests/conftest.py), because loading all of them takes time."""
     return {"SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]} if is_test_suite() else {}
 
 
@@ -214,7 +214,7 @@ async def serving(
     environment: Mapping[str, str] | None = None,
     fork: bool | None = None,
 ) -> AsyncIterator[Service]:
-    """Start a service, wait for its channels, and end it in whatever state the test left it."""
+    """Start a service and wait for its channels. End it in whatever state the test leaves it."""
     service = Service(folder, config, environment, fork=fork)
     await service.start()
     try:

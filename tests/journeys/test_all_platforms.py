@@ -1,4 +1,4 @@
-"""Six places on three platforms: one message, one answer, and the conversation continues."""
+"""Six places on three platforms: one message gets one answer, and the conversation continues."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ async def test_messages_of_one_conversation_are_answered_one_by_one_in_order(
                     await user.send(f"{number}")
                     await anyio.sleep(0.05)
             for user in platforms.users:
-                if user.name != "feishu group":  # There, each mention starts a chain of its own.
+                if user.name != "feishu group":  # There, each mention starts a separate chain.
                     await user.expect_messages(*(f"You said: {number}" for number in range(3)))
         assert platforms.violations == []
 

@@ -1,4 +1,4 @@
-"""A person who is approved is told about it: once, in their language, where they asked, however they were approved."""
+"""An approved person gets one notice, in their language, where they asked, whatever the way of approval."""
 
 import re
 from collections.abc import AsyncIterator
@@ -71,7 +71,7 @@ async def test_approved_people_are_told_once_on_each_platform_in_their_language(
             assert approved.status_code == 200
         exit_code, _, err = await service.command("pairing", "approve", codes[1])
         assert (exit_code, err) == (0, "")
-        await service.kill()  # Nobody was told yet.
+        await service.kill()  # Nobody was notified yet.
         exit_code, _, err = await service.command("pairing", "approve", codes[2])
         assert (exit_code, err) == (0, "")
         await service.start()

@@ -151,7 +151,7 @@ async def test_killed_in_the_middle_it_goes_on_and_answers_pass_it(tmp_path: Pat
             await eventually(lambda: len(_announcements(telegram)) >= 10)
             await people[-1].send("/help")
             await eventually(lambda: len(people[-1].bot_messages()) == 2)
-            # The answer did not wait for the rest of the broadcast, and the kill comes before that too.
+            # The answer did not wait for the rest of the broadcast. The kill comes before the rest is sent, too.
             await service.kill()
             assert len(_announcements(telegram)) < CROWD
             await service.start()

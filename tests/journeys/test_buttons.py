@@ -66,7 +66,7 @@ async def test_buttons_work_on_every_platform(tmp_path: Path) -> None:
                 for number, user in enumerate(platforms.users):
                     people.start_soon(_decide, user, bool(number % 2))
             assert model.written == len(platforms.users) // 2
-            # One after the other, because a model that fails repeatedly is not called for a while.
+            # Failures come one at a time, because a model that fails repeatedly is not called for a while.
             for number in (0, 2, 5):
                 await _try_again(platforms.users[number], number)
             assert await service.stop() == 0
@@ -104,5 +104,5 @@ async def _try_again(user: ChatUser, number: int) -> None:
 
 
 async def until_no(user: ChatUser, label: str) -> None:
-    """Wait until such a button is no longer shown."""
+    """Wait until no button with this label is shown."""
     await eventually(user.button_labels, lambda labels: label not in labels)

@@ -124,7 +124,7 @@ async def _take_back(user: ChatUser) -> None:
 
 
 async def _when_quiet(user: ChatUser, command: str, wanted: str) -> None:
-    """Repeat a command until it is not told to wait, because a card shows all words a moment before its turn ends."""
+    """Repeat a command until it is accepted, because a card shows the whole answer a moment before its turn ends."""
     await eventually(
         lambda: ask(user, command), lambda answer: "Something is running" not in answer, every_s=0.1
     )

@@ -127,7 +127,7 @@ async def _two_quick_clicks_approve_one_person(
     await eventually(lambda: page.evaluate(f"{buttons}.length === 2"))
     await page.click_twice("Approve", "main td")
     await page.wait_for_text("is approved.", "#notice")
-    # The list is read again, after what the second click may have done.
+    # Reload the list, in case the second click had an effect.
     await page.click("Overview", "nav")
     await page.click("People", "nav")
     await eventually(lambda: page.evaluate(f"{buttons}.length > 0"))
@@ -157,7 +157,7 @@ async def _a_failed_delivery_is_sent_again(page: BrowserPage, platforms: Platfor
     await page.wait_for_text("Slack does not know this channel")
     await page.click("Send again")
     await person.wait_for_message("You said: are you there")
-    await page.point_at("nav")  # A row stays while it is pointed at.
+    await page.point_at("nav")  # A row stays while the pointer is on it.
     await page.wait_for_text("Nothing found.")
 
 

@@ -80,7 +80,7 @@ async def click_in_row(page: BrowserPage, text: str, label: str) -> None:
 
 
 async def until_saved(page: BrowserPage) -> None:
-    """Wait until the dialog is closed: what is behind it cannot be clicked before."""
+    """Wait until the dialog is closed, because it covers the page."""
     await eventually(lambda: page.evaluate("!document.querySelector('dialog')"))
 
 

@@ -55,10 +55,10 @@ async def operator(
 
 
 class Operator:
-    """Somebody in front of the console, who counts clicks.
+    """A person at the console who counts clicks.
 
     Attributes:
-        clicks: Since the overview was opened.
+        clicks: Number of clicks since the overview was opened.
     """
 
     def __init__(self, page: BrowserPage) -> None:
@@ -84,7 +84,7 @@ class Operator:
         self.clicks += 1
 
     async def reads(self, reason: str, words: str) -> None:
-        """Check that a row of the view has a message and its reason, and that not too many clicks led there."""
+        """Check that a row of the view has a message and its reason, and that it took few enough clicks."""
         assert self.clicks <= MAX_CLICKS
         rows = "[...document.querySelectorAll('main tbody tr')].map(one => one.innerText)"
         await eventually(
@@ -124,7 +124,7 @@ async def _the_model_fails(
 
 
 async def _the_platform_refuses_the_answer(someone: Operator, platforms: PlatformServers) -> None:
-    """Find it among the messages, where it is not called answered, and among the deliveries."""
+    """Find the message among the messages, where it does not count as answered, and among the deliveries."""
     ben, cat = (SlackDirectUser(platforms.slack, user=user) for user in ("U2BEN", "U3CAT"))
     platforms.slack.fail("chat.postMessage", times=2, error="channel_not_found")
     for person in (ben, cat):

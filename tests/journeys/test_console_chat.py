@@ -48,12 +48,12 @@ PLANS: dict[str, tuple[ModelReply | ToolCall, ...]] = {
     "go on forever": (ModelReply(text="one two three four", hang_after=3),),
     "in bold": (ModelReply(text=f"This is **bold**. {HOSTILE}"),),
 }
-"""What the model does after a message with these words."""
+"""The model's actions, by words in the message."""
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Take the steps that the last message asks for, then repeat it."""
-    said = request.last_user_text.rpartition("\n")[2]  # The lines before it are about files.
+    """Take the steps that the last message requests, then repeat it."""
+    said = request.last_user_text.rpartition("\n")[2]  # Earlier lines are about files.
     steps = next((one for words, one in PLANS.items() if words in said), ())
     roles = [message["role"] for message in reversed(request.messages)]
     taken = roles[: roles.index("user")].count("assistant")

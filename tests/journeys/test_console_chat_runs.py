@@ -1,4 +1,4 @@
-"""The console's chat when it is not alone: questions, several approvals, reloads, a killed service, readers, graphs."""
+"""The console's chat in harder cases: questions, several approvals, reloads, a killed service, readers, graphs."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def write(path: str) -> ToolCall:
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Ask, write two files, or say what was said."""
+    """Ask a question, write two files, or repeat the message."""
     said = request.last_user_text.rpartition("\n")[2]
     is_after_tools = request.messages[-1]["role"] == "tool"
     if "where" in said:
@@ -106,7 +106,7 @@ async def test_of_two_actions_one_is_approved_and_one_refused(tmp_path: Path) ->
 
 
 async def _decide(page: BrowserPage, file: str, label: str) -> None:
-    """Press a button of an approval, with the Enter key alone."""
+    """Press a button of an approval, using only the keyboard."""
     card = f"[...document.querySelectorAll('.asked')].find(one => one.innerText.includes('{file}'))"
     button = f"[...{card}.querySelectorAll('button')].find(one => one.innerText === '{label}')"
     await eventually(lambda: page.evaluate(f"({button}.focus(), true)"))

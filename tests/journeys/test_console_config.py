@@ -51,7 +51,7 @@ async def enter(page: BrowserPage, selector: str, text: str) -> None:
 
 
 async def change_text(page: BrowserPage, expression: str) -> None:
-    """Replace the text of the editor, `area`, by what a JavaScript expression returns."""
+    """Replace the text of the editor (`area`) with the result of a JavaScript expression."""
     change = f"area.value = {expression}; area.dispatchEvent(new Event('input'))"
     await page.evaluate(f"(area => {{ {change} }})(document.querySelector('main textarea'))")
 
@@ -61,7 +61,7 @@ async def text_of_editor(page: BrowserPage) -> str:
 
 
 async def nothing_ran(page: BrowserPage) -> None:
-    """No text ran as a script, none shows a secret, and the page is not wider than the window."""
+    """Check that no text ran as a script, no text shows a secret, and the page is not wider than the window."""
     shown = str(await page.evaluate("document.documentElement.innerHTML + document.title"))
     assert "written-into" not in shown
     assert VARIABLE not in shown
@@ -199,7 +199,7 @@ async def _a_token_is_created_rotated_and_deleted(page: BrowserPage) -> None:
         await enter(page, "dialog input[name=name]", name)
         await page.click("New token", "dialog")
         values.append(await _shown_token(page))
-    # A row that appears moves those that are to be clicked.
+    # A new row moves the rows that the test clicks.
     await eventually(
         lambda: page.text("main tbody"), lambda text: "robot" in text and "other" in text
     )

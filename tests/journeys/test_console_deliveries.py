@@ -1,4 +1,4 @@
-"""The console's deliveries, refusals and approvals in a real browser: what can be undone asks nothing."""
+"""The console's deliveries, refusals and approvals in a real browser. Reversible actions need no confirmation."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ LONG = "\u202eevil " + "x" * 3000
 
 
 async def go(page: BrowserPage, address: str) -> None:
-    """Open an address of the console, with the pointer where it holds no rows."""
+    """Open an address of the console, with the pointer away from the rows."""
     await page.point_at("nav")
     await page.evaluate(f"location.hash = {json.dumps(address)}")
 
@@ -26,7 +26,7 @@ async def go(page: BrowserPage, address: str) -> None:
 async def signed_in(page: BrowserPage, service: Service) -> None:
     await sign_in(page, (service.home / "admin_token").read_text().strip())
     await page.wait_for_text("connected", '[data-channel="slack"]')
-    page.errors.clear()  # This is the request that asks for the sign-in.
+    page.errors.clear()  # This is the refused request before the sign-in.
 
 
 async def test_deliveries_are_discarded_restored_and_sent_again(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ async def test_deliveries_are_discarded_restored_and_sent_again(tmp_path: Path) 
 
 
 async def rows(page: BrowserPage) -> int:
-    """Return the number of rows that are shown."""
+    """Return the number of visible rows."""
     return int(await page.evaluate("document.querySelectorAll('main tbody tr:not(.gone)').length"))
 
 
@@ -170,9 +170,9 @@ async def _a_revocation_is_undone(page: BrowserPage, service: Service) -> None:
 
         (code,) = await approved()
         await page.click("Revoke", "main")
-        # The notice of the approval before says the same.
+        # The notice of the previous approval has the same text.
         await eventually(approved, lambda codes: codes == [])
-        # The service knows it before the page says it: until then, the notice is that of Bob.
+        # The service is done before the page shows it. Until then, the page still shows Bob's notice.
         await page.wait_for_text("User7001 has no access anymore.", "#notice")
         await page.click("Undo", "#notice")
         await page.wait_for_text("is approved.", "#notice")

@@ -1,4 +1,4 @@
-"""A conversation in the console: what caused each message that no person wrote, and what was understood of speech."""
+"""A conversation in the console: what caused each message that no person wrote, and the transcripts of speech."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ async def test_the_timeline_shows_causes_and_speech(tmp_path: Path) -> None:
 
 
 async def _others_cause_messages(client: httpx.AsyncClient, ann: SlackDirectUser) -> None:
-    """Have a hook, a schedule and a client of the API write in a chat, one after the other."""
+    """Let a hook, a schedule and a client of the API write in a chat, one after the other."""
     headers, body = signed_by_github({}, "d-1")
     told = await client.post("/hooks/pushes", content=body, headers=headers)
     assert told.is_success

@@ -1,4 +1,4 @@
-"""The console's overview in a real browser: what is wrong, what to do, what waits, and how much the service does."""
+"""The console's overview in a real browser: problems, how to fix them, waiting work, and how much the service does."""
 
 from pathlib import Path
 

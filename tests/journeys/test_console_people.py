@@ -31,7 +31,7 @@ def answer(request: ModelRequest) -> ModelReply:
 
 @asynccontextmanager
 async def console(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service, PlatformServers]]:
-    """Run the service with a price and a limit; Ann and a group on Telegram, and a colleague on Slack have written."""
+    """Run the service with a price and a limit. Ann and a group on Telegram, and a colleague on Slack have written."""
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = with_model(model.base_url)
         entry = config["models"][0]
@@ -93,7 +93,7 @@ async def _what_is_remembered_is_corrected_and_forgotten(page: BrowserPage) -> N
     await page.click("Save", "dialog")
     await page.wait_for_text("likes coffee", "main table")
     await page.click("Forget", "main table")
-    await page.point_at("nav")  # A row stays while it is pointed at.
+    await page.point_at("nav")  # A row stays while the pointer is on it.
     await page.wait_for_text("Nothing found.", "main section")
     await page.click("Undo", "#notice")
     await page.wait_for_text("likes coffee", "main table")
@@ -194,7 +194,7 @@ async def test_usage_shows_costs_with_names_and_exports_them(tmp_path: Path) -> 
         assert "$0.00" not in await page.text("main tbody")
         await _usage_follows_changes_and_rows_under_the_pointer_stay(page, platforms)
         bars = "document.querySelectorAll('main .chart rect.accent').length"
-        assert await page.evaluate(bars) == 2  # One day, in the charts of costs and of tokens.
+        assert await page.evaluate(bars) == 2  # One day in each chart, of costs and of tokens.
         csv = "fetch([...document.querySelectorAll('main a')].find(one => one.download).href).then(one => one.text())"
         table = await page.evaluate(csv)
         assert table.startswith("day,model,agent,channel,room,person,calls,")

@@ -66,7 +66,7 @@ async def _a_schedule_is_created_for_a_chat(page: BrowserPage, service: Service)
     await page.click("Save", "dialog")
     await until_saved(page)
     await page.wait_for_text("Asia/Tokyo", "main table")
-    await page.wait_for_text("9:00", "main table")  # Its own zone, wherever the browser is.
+    await page.wait_for_text("9:00", "main table")  # Its own zone, not the browser's.
     assert HOSTILE in await page.text("main table")
     [made] = await schedules(service)
     assert (made["prompt"], made["timezone"]) == (PROMPT, "Asia/Tokyo")
@@ -77,7 +77,7 @@ async def _it_runs_now_and_shows_run_and_delivery(
 ) -> None:
     await click_in_row(page, "Tell the news", "Run now")
     await person.wait_for_message("Tell the news")
-    await page.point_at("nav")  # A row stays while it is pointed at.
+    await page.point_at("nav")  # A row stays while the pointer is on it.
     await page.wait_for_text("answered", "main table")
     await page.wait_for_text("delivered", "main table")
     await click_in_row(page, "Tell the news", "Runs")

@@ -1,4 +1,4 @@
-"""The console shows no button whose request the scope of the session does not permit: every button is pressed."""
+"""The console shows only buttons that the session's scope permits. The test presses every button."""
 
 import json
 import re
@@ -45,7 +45,7 @@ _HOLD_CHANGES = """((thread) => {
     }
   };
 })"""
-"""Note requests that change something, instead of sending them. Each is answered with the ID of a thread."""
+"""A script that records requests that change something, and does not send them. It responds with a thread ID."""
 
 _PRESS_ALL = """async (address) => {
   const quiet = async () => {
@@ -102,7 +102,7 @@ OUT_OF_REACH = {
     "POST /api/mcp/tools/{tool}/call",
     "POST /api/skills/custom/{name}/rollback",
 }
-"""Actions without a button among those that are pressed. Other journeys press theirs."""
+"""Actions whose buttons this test does not press. Other journeys do."""
 
 
 async def test_a_session_has_the_buttons_of_its_scope_alone(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ async def test_a_session_has_the_buttons_of_its_scope_alone(tmp_path: Path) -> N
 
 
 async def _fill(service: Service, platforms: PlatformServers, model: FakeModelServer) -> list[str]:
-    """Let there be something of each kind that a view has a button for. Return the threads of two conversations.
+    """Create one object for each kind of button in the views. Return the threads of two conversations.
 
-    A person has taken the second one over.
+    A person has taken over the second one.
     """
     for user in (7001, 7002):
         stranger = TelegramPrivateUser(platforms.telegram, user=user)
@@ -196,7 +196,7 @@ async def _become(page: BrowserPage, service: Service, scope: TokenScope) -> Non
 
 
 async def _press_everything(page: BrowserPage, places: list[str]) -> set[str]:
-    """Press all buttons of all views. Return the actions that they are for."""
+    """Press all buttons of all views. Return their actions."""
     for address in places:
         await show_view(page, address)
         await page.evaluate(f"({_PRESS_ALL})({json.dumps(address)})")

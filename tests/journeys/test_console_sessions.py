@@ -68,7 +68,7 @@ async def _no_script_and_no_other_page_can_use_the_session(
     await page.open(platforms.slack.base_url)
     assert await page.evaluate("location.origin") != service.url
     foreign = "mode: 'no-cors', credentials: 'include'"
-    assert await page.evaluate(_POST.format(url=route, more=foreign)) == 0  # It may not read.
+    assert await page.evaluate(_POST.format(url=route, more=foreign)) == 0  # It cannot read it.
     assert await _sessions(service, are_links=True) == []
     await page.open(f"{service.url}/console/")
     await page.wait_for_text("Overview", "nav")
@@ -85,7 +85,7 @@ async def _an_old_secret_is_replaced(page: BrowserPage, service: Service) -> Non
         [cookie] = await page.cookies()
         return bool(cookie["value"] != before["value"])
 
-    await eventually(is_replaced)  # The service knows the age after two seconds.
+    await eventually(is_replaced)  # The service updates the age after two seconds.
     await page.wait_for_text("Overview", "nav")
 
 

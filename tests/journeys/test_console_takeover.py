@@ -1,4 +1,4 @@
-"""A person takes a conversation over in a real browser, writes as the bot, and hands it back."""
+"""A person takes over a conversation in a real browser, writes as the bot, and hands it back."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ async def _people_and_the_operator_talk(
     await page.evaluate(f"document.querySelector(`{PANEL} textarea`).focus()")
     await page.type("Ann is **he")
     await person.send(HOSTILE_TEXT)
-    # What the person wrote appears, and what the operator is writing stays.
+    # The person's message appears, and the operator's draft stays.
     await page.wait_for_text("What the agent will read", PANEL)
     await page.evaluate(f"document.querySelector(`{PANEL} details`).open = true")
     await page.wait_for_text("<script>document.title = 2</script>", PANEL)
@@ -100,5 +100,5 @@ async def _who_may_only_read_sees_no_button(page: BrowserPage, service: Service)
         made = await client.post("/api/tokens", json={"name": "reader", "scope": "read"})
     await page.click("Sign out")
     await sign_in(page, str(made.json()["token"]))
-    await page.wait_for_text("You said: and now?", "main")  # Of the same address.
+    await page.wait_for_text("You said: and now?", "main")  # The same address.
     assert "Take over" not in await page.text("main")

@@ -25,7 +25,7 @@ async def test_an_operator_finds_why_a_message_got_no_answer_and_repeats_it(tmp_
         await sign_in(page, (service.home / "admin_token").read_text().strip())
         await page.wait_for_text("connected", '[data-channel="slack"]')
         platforms.slack.person("U1ANN", name="ann", profile={"display_name": NAME})
-        page.errors.clear()  # It asked for a session before the sign-in.
+        page.errors.clear()  # This is the refused request before the sign-in.
         await _a_failed_model_is_named_and_the_message_is_answered_again(page, model, platforms)
         await _a_running_answer_is_stopped_and_begun_with_other_words(page, model, platforms)
         await _a_stranger_was_refused(page, platforms)
@@ -102,7 +102,7 @@ async def _a_stranger_was_refused(page: BrowserPage, platforms: PlatformServers)
 
 
 async def _filters_complete_names(page: BrowserPage) -> None:
-    """Choose a person, then a place, by name: the address has their IDs."""
+    """Choose a person, then a place, by name. The address contains their IDs."""
     offered = f"{NAME} · slack"
 
     async def choose(name: str, value: str) -> None:

@@ -1,6 +1,6 @@
 """Every view of the console in a real browser: accessible, on a phone, in both languages, with hostile people.
 
-The views are found as a person finds them: those of the navigation, then whatever they link to.
+The test finds views as a person does: through the navigation, then through links.
 """
 
 import re
@@ -67,7 +67,7 @@ _AXE_RUN = """axe.run(document, { resultTypes: ['violations'] }).then(({ violati
 
 @asynccontextmanager
 async def watched_service(folder: Path) -> AsyncIterator[tuple[BrowserPage, Service]]:
-    """Run the service on three platforms whose people are hostile, and sign in to its console."""
+    """Run the service on three platforms with hostile people, and sign in to its console."""
     async with PlatformServers() as platforms, FakeModelServer() as model:
         _name_people(platforms)
         config = {**with_model(model.base_url), "channels": platforms.channels}
@@ -107,7 +107,7 @@ async def _write_hostile_messages(platforms: PlatformServers, model: FakeModelSe
 
 
 async def addresses(page: BrowserPage) -> list[str]:
-    """Return one address for each view: of views that the navigation leaves out, the first that others link to."""
+    """Return one address for each view. For views outside the navigation, it is the first one that others link to."""
     names = await page.evaluate(_VIEWS)
     linked = await page.evaluate(
         "[...document.querySelectorAll('nav a')].map((one) => one.dataset.view)"
@@ -117,7 +117,7 @@ async def addresses(page: BrowserPage) -> list[str]:
         await show_view(page, address)
         for href in await page.evaluate(_LINKS):
             found.setdefault(re.split("[/?]", href[1:])[0], href)
-    assert set(names) <= set(found), "a view that nothing links to"
+    assert set(names) <= set(found), "no page links to this view"
     return [found[name] for name in names]
 
 

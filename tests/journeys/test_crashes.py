@@ -62,7 +62,7 @@ async def test_killed_right_after_the_acknowledgement_nothing_is_lost(
 
 @pytest.mark.parametrize("kind", range(2), ids=["thread, private, private", "dm, topic, group"])
 async def test_a_kill_between_reply_and_record_loses_no_answer(tmp_path: Path, kind: int) -> None:
-    """The answer was sent, the connection broke before the platform's response arrived, and then came kill -9."""
+    """The answer is sent, the connection breaks before the platform's response arrives, and then comes kill -9."""
     async with PlatformServers() as platforms, FakeModelServer() as model:
         users = platforms.users[kind::2]  # One on each platform.
         config = {**with_model(model.base_url), "channels": platforms.channels}

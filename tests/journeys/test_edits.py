@@ -22,7 +22,7 @@ FOLDER = "/mnt/user-data/workspace"
 
 
 class EditModel:
-    """Never ends an answer about the left side. Lists folders if told to, and about German until it may end."""
+    """Never finishes an answer about the left side. Lists folders if told to, or about German until it may end."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -87,7 +87,7 @@ async def test_edited_and_deleted_messages_change_their_answers(tmp_path: Path) 
             await _withdraw_what_runs(chats, server, on_feishu)
             await _edit_what_was_answered(chats, on_slack, on_telegram)
             await service.until_recorded()
-            # Edits while Parley is stopped take effect when it starts again.
+            # Edits made while Parley is stopped take effect at the next start.
             await service.kill()
             platforms.telegram.edit(1001, on_telegram, "go home")
             await service.start()

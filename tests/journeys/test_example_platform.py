@@ -26,7 +26,7 @@ _BLOCK = re.compile(
 def build(copy: Path) -> str:
     """Follow the page in a copy of the code. Return the resulting configuration."""
     for package in CODE:
-        # With the bytecode: to compile everything takes a busy machine longer than a start may take.
+        # Copies the bytecode, too, because on a busy machine compiling everything takes longer than a start may take.
         being_written = shutil.ignore_patterns("*.pyc.*")
         shutil.copytree(ROOT / package, copy / package, ignore=being_written)
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -103,7 +103,7 @@ async def test_the_shared_parts_reconnect_greet_and_receive_webhooks(tmp_path: P
 
 
 async def until_state(client: httpx.AsyncClient, channel: str, state: str) -> dict[str, Any]:
-    """Wait for a channel's state."""
+    """Wait until a channel has a state."""
 
     async def look() -> dict[str, Any]:
         return dict((await client.get("/api/channels")).json()["channels"][channel])

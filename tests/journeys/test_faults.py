@@ -1,4 +1,4 @@
-"""Platforms and model servers fail or are unreachable: nothing is lost or repeated, and people are told."""
+"""Platforms and model servers fail or are unreachable: nothing is lost or repeated, and people get a notice."""
 
 import time
 from pathlib import Path
@@ -218,7 +218,7 @@ async def test_failing_models_and_full_conversations_are_reported_and_delay_no_o
     async with PlatformServers() as platforms:
         async with FakeModelServer(answer=troubled) as model:
             channels = {**platforms.channels, "max_queue": 3}
-            patience = {"first_wait_s": 0.1}  # The provider's package waits too, and longer.
+            patience = {"first_wait_s": 0.1}  # The provider's package also waits, for longer.
             config = {
                 **with_model(model.base_url),
                 "llm_retry": patience,

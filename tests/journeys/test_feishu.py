@@ -1,4 +1,4 @@
-"""All features of Feishu (streaming cards, buttons, the menu), across kills of the service."""
+"""All features of Feishu (streaming cards, buttons, the menu) across kills of the service."""
 
 from pathlib import Path
 from typing import Any

@@ -93,13 +93,13 @@ async def grant_tokens(service: Service) -> dict[str, str]:
         replaced = (await client.post("/api/tokens/read/rotate")).raise_for_status()
         found["API token rotated"] = str(replaced.json()["token"])
         (await client.delete("/api/tokens/operator")).raise_for_status()
-        for value in list(found.values()):  # Some of them have no access anymore.
+        for value in list(found.values()):  # Some of them no longer have access.
             await client.get("/api/models", headers={"Authorization": f"Bearer {value}"})
     return found
 
 
 async def talk(slack: FakeSlack, witness: Witness) -> None:
-    """Let the tool be called, and send all commands about the bot."""
+    """Let the model call the tool, and send all commands about the bot."""
     bot = {"team_id": "T2TEAM", "user_id": BOT_USER, "is_bot": True, "enterprise_id": None}
     team = {"team_id": "T2TEAM", "authorizations": [bot]}
     for number, text in enumerate(("hello", "/status", "/why", "/export"), 1):

@@ -1,4 +1,4 @@
-"""Other systems talk to chats of three platforms: nothing is lost and nothing twice, with kill -9 and two nodes."""
+"""Other systems write to chats of three platforms: nothing is lost or doubled, with kill -9 and two nodes."""
 
 import re
 from collections import Counter
@@ -29,7 +29,7 @@ BUILDS = range(1, 4)
 """The events of each hook."""
 
 TOKENS = 20_000
-"""What each person may use in a day."""
+"""The daily limit of each person."""
 
 
 def hooks_for(people: Iterable[ChatUser]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def hooks_for(people: Iterable[ChatUser]) -> dict[str, Any]:
 
 
 def report(request: ModelRequest) -> ModelReply:
-    """Answer an event with a report that names its build, and a person as usual."""
+    """Answer an event with a report that names its build. Answer people as usual."""
     found = re.search(r"Build <hook_data>(\d+)</hook_data> failed", request.last_user_text)
     return ModelReply(text=f"Report {found[1]}" if found else "Hello")
 
@@ -60,7 +60,7 @@ def reports(user: ChatUser) -> Counter[str]:
 
 
 async def send(client: httpx.AsyncClient, hook: str, number: int) -> str:
-    """Send an event until it is accepted; return what became of it."""
+    """Send an event until it is accepted. Return its outcome."""
     headers, body = signed({"build": {"number": number}}, f"{hook}-{number}")
     answer = await client.post(f"/hooks/{hook}", content=body, headers=headers)
     assert answer.is_success, answer.text
@@ -167,7 +167,7 @@ async def test_two_nodes_accept_a_delivery_once_and_one_answers_for_the_other(
 async def breakable(
     folder: Path, engine: str
 ) -> AsyncIterator[tuple[dict[str, Any], ProvenDatabase]]:
-    """Yield the configuration of a database that can be away, and the database."""
+    """Yield the configuration of a database that the test can stop, and the database."""
     if engine == "sqlite":
         yield {}, SqliteDatabase(folder / "home")
         return
@@ -215,7 +215,7 @@ async def test_while_the_database_is_away_an_event_is_refused_and_stored_once_wh
                 await eventually(lambda: len(outcomes) == 3 and all(outcomes.values()))
                 assert {status for seen in outcomes.values() for status in seen} == {503}
             for user in people:
-                # 200: a request that was given up as the database came back was stored after all.
+                # 200: the client gave up a request while the database came back, but the event was stored after all.
                 assert outcomes[user.channel][-1] in (200, 202)
                 assert await send(client, user.channel, 1) == "duplicate"
                 await eventually(partial(reports, user), lambda seen: seen == {"Report 1": 1})

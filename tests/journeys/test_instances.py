@@ -51,7 +51,7 @@ async def test_two_telegram_bots_run_side_by_side(tmp_path: Path) -> None:
             await service.kill()
             await service.start()
             await service.until_connected(*names)
-            support.push(from_a_bot("@parley_bot hello"))  # Such as the other bot in a shared room.
+            support.push(from_a_bot("@parley_bot hello"))  # As in a room with the other bot.
             await support.wait_for(lambda: support.backlog == 0)
             async with service.client() as client:
                 metrics = (await client.get("/metrics")).text

@@ -44,8 +44,8 @@ async def test_messages_in_chinese_are_answered_in_chinese_on_every_platform(
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         config = {**with_model(model.base_url), "channels": platforms.channels}
         async with serving(tmp_path, config, *PLATFORMS):
-            # One after the other, because some users are the same person in another place, where their choice applies
-            # too.
+            # One after the other, because some users are the same person in another place, where their choice also
+            # applies.
             for talk in (_talk_chinese, _choose_english):
                 async with anyio.create_task_group() as people:
                     for user in platforms.users:

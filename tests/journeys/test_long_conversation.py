@@ -1,4 +1,4 @@
-"""A person talks on and on: the conversation outgrows the model's context size, and goes on, over a kill -9 as well."""
+"""A person keeps talking: the conversation outgrows the model's context size and continues, even across kill -9."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ASKED = "What did I say first?"
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Write weak summaries; search the file with the first messages if a person asks for them."""
+    """Write weak summaries. If a person asks for the first messages, search the file that contains them."""
     said = request.last_user_text
     if "Below is the beginning of a conversation" in said:
         return ModelReply(text="They talked.")

@@ -1,4 +1,4 @@
-"""MCP servers in chats: a server asks people, shows its progress and is stopped, on all three platforms."""
+"""MCP servers in chats on all three platforms: a server asks people, shows its progress, and is stopped."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ async def _book(user: ChatUser) -> None:
 
 
 async def _decide_one_after_the_other(user: ChatUser) -> None:
-    """Answer an approval and a question that wait together: "no" denies the file and not the room."""
+    """Answer an approval and a question that wait at the same time: "no" denies the file but not the room."""
     await user.send("note a room")
     await user.wait_for_message("write_file", NOTE)
     await user.send("no")

@@ -13,7 +13,7 @@ from tests.people.platforms import PlatformServers
 
 
 def answered(request: ModelRequest) -> ModelReply:
-    """Read conversations when asked to; echo otherwise."""
+    """Extract facts from conversations if asked to. Otherwise, echo."""
     asked = request.last_user_text
     return ModelReply(text=noted(asked) if "<conversation>" in asked else f"You said: {asked}")
 

@@ -58,7 +58,7 @@ async def migrate(service: Service, *arguments: str) -> dict[str, Any]:
 
 
 async def rest_state(service: Service) -> dict[str, Any]:
-    """Return what the REST API says about what the users do not change."""
+    """Return the REST API's data that users do not change."""
     async with service.client() as client:
         items = await client.post("/api/store/items/search", json={"namespace_prefix": ["shelf"]})
         threads = (await client.post("/api/threads/search", json={"limit": 100})).json()
@@ -70,7 +70,7 @@ async def rest_state(service: Service) -> dict[str, Any]:
 
 
 async def use(service: Service, platforms: PlatformServers, model: FakeModelServer) -> None:
-    """Fill tables: answered and waiting messages, an item, a token."""
+    """Fill tables with answered and waiting messages, an item, and a token."""
     for user in platforms.private_users(1):
         await user.send("before the move")
         await user.expect_messages("You said: before the move")

@@ -35,7 +35,7 @@ EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]
 OF_THE_PROCESS = {
     "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds",
 }  # fmt: skip
-"""Metrics of the client library that are used; its names are its own."""
+"""Metrics in use that come from the client library, which chooses their names."""
 
 
 def test_only_metrics_and_values_that_exist_are_used() -> None:

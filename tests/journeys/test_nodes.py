@@ -1,4 +1,4 @@
-"""Two `parley serve` on one PostgreSQL database share the work, and the work of one fails over to the other."""
+"""Two `parley serve` processes on one PostgreSQL database share the work. The work of one fails over to the other."""
 
 import signal
 from functools import partial
@@ -44,7 +44,7 @@ async def test_two_nodes_share_the_chats(tmp_path: Path, database: dict[str, Any
         config = {**with_model(model.base_url), **database, "channels": platforms.channels}
         async with two_nodes(tmp_path, config) as nodes:
             asked: list[str] = []
-            # The second one gets its share once it listens, and the chats are idle.
+            # The second one gets its share once it listens and the chats are idle.
             while len(owners(database["database"]["url"])) < len(nodes):
                 asked.append(f"You said: hi {len(asked)}")
                 for user in platforms.users:
@@ -82,7 +82,7 @@ async def test_a_frozen_node_is_replaced_and_says_nothing_more(
             first.send(signal.SIGSTOP)
             await logged(second, "is gone; its work fails over to other nodes")
             await answers_go_on(platforms)
-            # The poll of the frozen node was ended with 409; its answer waits for it to wake.
+            # The frozen node's poll ended with 409. The response waits for the node to wake up.
             assert platforms.telegram.conflicts == 1
             for user in platforms.users:
                 await user.send(f"awake, {user.name}?")
@@ -146,7 +146,7 @@ async def test_a_turn_goes_on_at_its_next_step_when_its_node_is_stopped(
             at_work, other = sorted(nodes, key=lambda node: not name.endswith(str(node.port)))
             assert await at_work.stop() == 0
             await user.expect_messages("Nothing there")
-            # No step was done again.
+            # No step was repeated.
             assert len(model.requests) == 2
             assert await other.stop() == 0
         assert platforms.violations == []

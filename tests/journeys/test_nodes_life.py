@@ -27,7 +27,7 @@ def server(postgres: PostgresServer | None) -> PostgresServer:
 
 
 async def talk(user: ChatUser, asked: list[str], is_over: anyio.Event) -> None:
-    """Keep writing, each time after the answer. Every message has one answer, in order."""
+    """Keep writing, each time after the answer. Every message gets one answer, in order."""
     while not is_over.is_set():
         asked.append(f"{len(asked)} from {user.name}")
         await user.send(asked[-1])
@@ -35,14 +35,14 @@ async def talk(user: ChatUser, asked: list[str], is_over: anyio.Event) -> None:
 
 
 async def begun(model: FakeModelServer) -> None:
-    """Wait until another turn runs."""
+    """Wait until another turn begins."""
     before = len(model.requests)
     await model.until(lambda m: len(m.requests) > before)
 
 
 @asynccontextmanager
 async def talking(platforms: PlatformServers) -> AsyncIterator[dict[str, list[str]]]:
-    """Let everybody talk with the bot; afterwards, wait for the last answers. Yields what they asked, by their name."""
+    """Let everybody talk with the bot, and wait for the last answers at the end. Yield their messages by name."""
     is_over = anyio.Event()
     asked: dict[str, list[str]] = {user.name: [] for user in platforms.users}
     async with anyio.create_task_group() as tasks:

@@ -30,18 +30,18 @@ OUTAGE_S = 60.0 if LONG else 0.0
 """How long the outage lasts after both nodes have noticed it, seconds."""
 
 RETRIES_S = (0.1, 60.0, 300.0) if LONG else (0.5,) * 600
-"""Slack's pauses before it sends an event again; shorter ones for the short outage."""
+"""Slack's pauses before it sends an event again, seconds. They are shorter for the short outage."""
 
 AGAIN_WITHIN_S = 400.0 if LONG else 60.0
 
 
 @dataclass
 class Outage:
-    """A database that can go away, and come back.
+    """A database that can go away and come back.
 
     Attributes:
-        url: Of the database, for the nodes.
-        begin, end: Block.
+        url: URL of the database for the nodes.
+        begin, end: Blocking functions that begin and end the outage.
     """
 
     url: str
@@ -51,7 +51,7 @@ class Outage:
 
 @contextmanager
 def packets_dropped(server: PostgresServer) -> Iterator[Outage]:
-    """The network carries nothing, and closes nothing."""
+    """The network forwards nothing and closes nothing."""
     with server.database() as url, PostgresProxy(url) as proxy:
         yield Outage(proxy.url, proxy.hold, proxy.release)
 
@@ -64,7 +64,7 @@ def stopped(server: PostgresServer) -> Iterator[Outage]:
 
 @contextmanager
 def failed_over(server: PostgresServer) -> Iterator[Outage]:
-    """The primary is gone; its replica can only be read, until it is promoted. Committed messages are in both."""
+    """The primary is gone. Its replica is read-only until it is promoted. Committed messages are in both."""
     with server.database() as url, server.replica() as replica:
         host = replica.url.split("@")[1].split("/")[0]
         _require_replica(server, "'*'")
@@ -76,7 +76,7 @@ def failed_over(server: PostgresServer) -> Iterator[Outage]:
 
 
 def _require_replica(server: PostgresServer, names: str) -> None:
-    """Have commits wait for the replicas of these names."""
+    """Let commits wait for the replicas with these names."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("SET synchronous_commit = local")
         connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = {names}".encode())
@@ -84,7 +84,7 @@ def _require_replica(server: PostgresServer, names: str) -> None:
 
 
 async def is_ready(node: Service) -> bool:
-    """Return whether a node can use its database; it answers late, or not at all, if its packets are dropped."""
+    """Return whether a node can use its database. If packets are dropped, the node responds late or not at all."""
     try:
         async with httpx.AsyncClient(base_url=node.url, timeout=2) as client:
             return (await client.get("/health/ready")).status_code == 200

@@ -1,4 +1,4 @@
-"""Two `parley serve` on one PostgreSQL database, and clients of the LangGraph API at both."""
+"""Two `parley serve` processes on one PostgreSQL database, with clients of the LangGraph API at both."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ def said(text: str) -> dict[str, Any]:
 
 def client(service: Service) -> LangGraphClient:
     token = (service.files / "admin_token").read_text().strip()
-    # Not the SDK's own User-Agent: its streams close without `end`.
+    # Not the SDK's own User-Agent, because streams for the SDK close without `end`.
     headers = {"Authorization": f"Bearer {token}", "User-Agent": "tests"}
     return get_client(url=f"{service.url}/api", headers=headers, api_key=None)
 

@@ -1,4 +1,4 @@
-"""`parley chat` with either of two nodes, whichever of them works on the session."""
+"""`parley chat` with either of two nodes, no matter which of them works on the session."""
 
 from pathlib import Path
 from typing import Any

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 async def freeze(service: Service) -> None:
-    """SIGSTOP."""
+    """Freeze a node with SIGSTOP."""
     service.send(signal.SIGSTOP)
 
 
@@ -70,7 +70,7 @@ class Watcher:
         return [one["data"]["event"] for one in told if not one["namespace"]]
 
     def check(self, run_id: str) -> None:
-        """Both attempts, separated by a gap; no event twice; one end."""
+        """Check for both attempts with a gap between them, no repeated event, and one end."""
         events = [frame for frame in self.frames if frame["type"] == "event"]
         numbers = [event["seq"] for event in events]
         assert numbers == sorted(set(numbers))

@@ -1,4 +1,4 @@
-"""Files in a bucket: a node dies during a transfer, the bucket is unreachable for a while, settings are wrong."""
+"""Files in a bucket: a node dies during a transfer, the bucket is unreachable for a while, or settings are wrong."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ FAILED = "I could not finish this answer"
 
 
 def talk_or_use_files(request: ModelRequest) -> ModelReply:
-    """Answer a greeting; else as `use_files`."""
+    """Answer a greeting. Otherwise, do the same as `use_files`."""
     if request.messages[-1]["role"] != "tool" and "hello" in request.last_user_text:
         return ModelReply(text="Good day.")
     return use_files(request)
@@ -55,7 +55,7 @@ async def test_uploads_of_a_killed_node_are_repeated_by_another(
 
 
 async def checks(service: Service) -> dict[str, Any]:
-    """Return the checks of a service that is ready."""
+    """Return the readiness checks of a service."""
     async with service.client() as client:
         answer = await client.get("/health/ready")
         assert answer.status_code == 200
@@ -79,7 +79,7 @@ async def test_an_unavailable_bucket_fails_only_work_that_needs_it(
                 proxy.refuse()
                 await user.send("hello")
                 await user.wait_for_message("Good day.")
-                await user.send("show it")  # in the copy of this node
+                await user.send("show it")  # in this node's copy
                 await user.wait_for_message("Done: ", "my notes")
                 await user.send("other notes")
                 await user.wait_for_message(FAILED)
@@ -104,7 +104,7 @@ async def test_an_unavailable_bucket_fails_only_work_that_needs_it(
 
 @pytest.fixture
 def strict_bucket(bucket: S3Bucket) -> Iterator[S3Bucket]:
-    """Yield a bucket of the server, which checks signatures and keys during the test."""
+    """Yield a bucket of the server. During the test, the server checks signatures and keys."""
     reset = f"{bucket.endpoint}/moto-api/reset-auth"
     httpx.post(reset, content=b"0").raise_for_status()
     yield bucket

@@ -1,4 +1,4 @@
-"""Values that no store accepts, in texts and file names: each gets an answer, and so does the next message."""
+"""Values that no store accepts, in texts and file names: each message gets an answer, and so does the next one."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ ODD = {
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Answer the number of the person's messages."""
+    """Answer with the number of the person's messages."""
     count = sum(message["role"] == "user" for message in request.messages)
     return ModelReply(text=f"That was message {count}.")
 

@@ -1,4 +1,4 @@
-"""The real service with a collector: one trace per message, metrics and logs; a dead collector changes nothing."""
+"""The real service with a collector: one trace per message, metrics and logs. A dead collector changes nothing."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ def exporting(collector: OtlpCollector, **more: str) -> dict[str, str]:
 
 
 async def whole_trace(collector: OtlpCollector, deliveries: int = 1) -> list[ReceivedSpan]:
-    """Wait until a message's root span and its deliveries have arrived; return the trace's spans."""
+    """Wait until a message's root span and its deliveries have arrived. Return the trace's spans."""
 
     def spans() -> list[ReceivedSpan]:
         for root in collector.named("message"):
@@ -44,7 +44,7 @@ async def whole_trace(collector: OtlpCollector, deliveries: int = 1) -> list[Rec
 
 
 def tree(spans: list[ReceivedSpan]) -> set[tuple[str, str]]:
-    """Return (parent's name, name) of all spans; "" where the parent is not among them."""
+    """Return (parent's name, name) of all spans. The parent's name is "" if the parent is not among them."""
     names = {span.span_id: span.name for span in spans}
     return {(names.get(span.parent_id, ""), span.name) for span in spans}
 
@@ -246,5 +246,5 @@ async def test_a_dead_collector_loses_only_what_it_misses(
                 assert await service.stop() == 0
             log = service.log.read_text()
             assert "Traceback" not in log
-            assert "Transient error" not in log  # each export is tried several times
+            assert "Transient error" not in log  # each export is retried several times
             assert platforms.violations == []

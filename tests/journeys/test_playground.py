@@ -41,7 +41,7 @@ async def choose(page: BrowserPage, selector: str, value: str) -> None:
 
 
 async def go_to(page: BrowserPage, place: str) -> None:
-    """Open a place. The cursor is in the text field then."""
+    """Open a place. This puts the cursor into the text field."""
     selector = f'#places [data-place="{place}"]'
     await eventually(
         lambda: page.evaluate(f"document.querySelector({json.dumps(selector)}) !== null")
@@ -330,7 +330,7 @@ async def test_the_operators_models_are_used_and_have_weather(tmp_path: Path) ->
 
 
 WEATHER = (
-    # Platform, weather, and what the inspector shows of it: the source, kind and outcome of an entry.
+    # Platform, weather, and the entry that the inspector shows: its source, kind and outcome.
     ("telegram", "rate limit", ("telegram", "call", "429")),
     ("slack", "server error", ("slack", "call", "503")),
     ("slack", "lost answer", ("slack", "call", "the connection broke")),
@@ -368,7 +368,7 @@ async def test_each_message_is_answered_once_in_each_weather(tmp_path: Path) -> 
             )
             await running.act(do="weather", target=target, kind="")
             if kind in {"model broken", "model cut off", "model overflowing"}:
-                text = f"{text} again"  # The attempts may have ended before.
+                text = f"{text} again"  # The attempts may already have ended.
                 await _say(running, place, f"{mention}{text}")
             found = await running.wait_for(place, f"You said: {text}")
             assert len([one for one in found if f"You said: {text}" in one]) == 1, kind

@@ -1,4 +1,4 @@
-"""`parley prompt` prints what the model gets with the next message, with and without the service."""
+"""`parley prompt` prints the model's input for the next message, with and without the service."""
 
 import json
 import re
@@ -53,7 +53,7 @@ async def test_the_prompt_is_the_one_that_the_next_message_gets(tmp_path: Path) 
     assert sizes == {"tools", "system", "skills", "chat", "conversation"}
     assert running["tokens"] == sum(part["tokens"] for part in running["parts"])
     assert abs(running["tokens"] - model.requests[asked].tokens) < 0.1 * running["tokens"]
-    # Another topic begins anew; without the service, the conversation goes on.
+    # Another topic starts a new conversation. Without the service, the conversation continues.
     assert new["thread_id"] is None
     assert [m["role"] for m in new["messages"]] == ["user"]
     same = ("thread_id", "system", "tools")

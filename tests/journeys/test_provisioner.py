@@ -1,4 +1,4 @@
-"""A person gets a file that a command made in a sandbox of a provisioner, also after the service was killed."""
+"""A person gets a file that a command created in a provisioner's sandbox, even after the service was killed."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ async def test_a_file_from_a_sandbox_elsewhere_arrives(tmp_path: Path) -> None:
             await user.send("ls")
             await eventually(lambda: len(received(platforms, user)) > 1)
             assert received(platforms, user)[1] == ("ls.txt", b"note.txt\n")
-            assert set(provisioner.sandboxes) == {kept}  # the same one: it was found again
+            assert set(provisioner.sandboxes) == {kept}  # the same sandbox was found again
             assert await service.stop() == 0
         assert not provisioner.sandboxes
         assert API_KEY not in service.log.read_text()

@@ -1,4 +1,4 @@
-"""The tool `recall` finds what was said in earlier conversations of a place, and nothing of another place."""
+"""The tool `recall` finds messages from earlier conversations of a place, and nothing from other places."""
 
 import re
 from functools import partial
@@ -18,7 +18,7 @@ ADMINS = {"slack": "U1ANN", "telegram": FORUM_PERSON, "feishu": "ou_alice"}
 
 
 def answered(request: ModelRequest) -> ModelReply:
-    """Search when a person asks for it, and say what was found."""
+    """Search if a person asks for it, and report the results."""
     last = request.messages[-1]
     if last["role"] == "tool":
         marks = sorted(set(re.findall(r"mark\d", str(last["content"]))))
@@ -82,7 +82,7 @@ async def test_each_place_finds_its_own_words_until_they_are_forgotten(tmp_path:
                     people.start_soon(user.send, f"我的密码是 mark{number}")
             for user in platforms.users:
                 await user.wait_for_message("I see.")
-            # What was said just before a kill is found too.
+            # Messages sent just before a kill are found, too.
             await service.kill()
             await service.start()
             await service.until_connected(*ADMINS)

@@ -14,7 +14,7 @@ PLATFORMS = ("slack", "telegram", "feishu")
 
 
 def script(*words: str, hang_after: int | None = None, drop_after: int | None = None) -> Script:
-    """Return an answer of these words, each with a space before it."""
+    """Return an answer of these words, each preceded by a space."""
     spoken = tuple(f" {word}" if place else word for place, word in enumerate(words))
     return Script(words=spoken, hang_after=hang_after, drop_after=drop_after)
 

@@ -1,6 +1,6 @@
 """Damaged requests to the running service: heads, WebSocket frames and commands, paging parameters, schedules.
 
-Each input can be repeated: the message of a failure names PARLEY_FUZZ_SEED and the number of the input.
+Each input can be reproduced: the message of a failure names PARLEY_FUZZ_SEED and the number of the input.
 """
 
 import base64
@@ -27,7 +27,7 @@ SEED = int(os.environ.get("PARLEY_FUZZ_SEED") or SystemRandom().randrange(10**6)
 ANSWER_S = 30.0
 MAY_BE_5XX = {501, 503, 505}
 COMMANDS_AT_ONCE = 150
-"""Number of commands of one connection, within its rate limit."""
+"""Number of commands per connection, within its rate limit."""
 
 pytestmark = pytest.mark.timeout(3600 if LONG else 300)
 

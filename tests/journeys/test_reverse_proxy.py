@@ -21,7 +21,7 @@ GATEWAY = {
 
 
 def client_at(address: str, port: int, certificate: Path) -> httpx.AsyncClient:
-    """Return a client of the proxy with its own address on the loopback interface."""
+    """Return a client of the proxy that has its own address on the loopback interface."""
     verified = ssl.create_default_context(cafile=str(certificate))
     transport = httpx.AsyncHTTPTransport(verify=verified, local_address=address)
     return httpx.AsyncClient(
@@ -55,7 +55,7 @@ async def test_clients_behind_a_proxy_are_distinguished_and_get_streams(tmp_path
             ]
             assert codes[:5] == [401] * 5
             assert codes[5:] == [429] * 3
-            # Another client of the same proxy is not delayed, and the address that the guesser claimed has no effect.
+            # Other clients of the same proxy are not delayed, and the address that the guesser claimed has no effect.
             assert (await other.get("/parley/health")).status_code == 200
             console = await other.get("/parley/", follow_redirects=True)
             assert (console.url.path, console.status_code) == ("/parley/console/", 200)

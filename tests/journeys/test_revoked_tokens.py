@@ -1,4 +1,4 @@
-"""Tokens are revoked while the service runs: its status shows that with the next message."""
+"""Tokens are revoked while the service runs. After the next message, its status shows that."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Schedules with the real service: a reminder survives kill -9 and comes once; people see and change it in the chat."""
+"""Schedules with the real service: a reminder survives kill -9 and comes once. People see and change it in the chat."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -98,7 +98,7 @@ async def _enabled(service: Service, schedule: dict[str, Any]) -> bool:
 
 
 def _has_one_reminder(user: ChatUser) -> bool:
-    """Return whether one came. In a group of Feishu, it is a message of its own, not a reply."""
+    """Return whether one reminder came. In a Feishu group, it is a separate message, not a reply."""
     texts = [*user.bot_messages(), *user.misplaced_messages()]
     return sum("call Bob" in text for text in texts) == 1
 
@@ -375,7 +375,7 @@ async def _run_now(service: Service, schedule: dict[str, Any]) -> None:
 
 
 async def _run_to_end(service: Service, schedule: dict[str, Any]) -> dict[str, Any]:
-    """Run a schedule now. Return what came of it once its run has ended."""
+    """Run a schedule now. Return the outcome once its run has ended."""
     await _run_now(service, schedule)
     found = await eventually(
         partial(occurrences, service, schedule), lambda found: found[0]["outcome"] != "queued"

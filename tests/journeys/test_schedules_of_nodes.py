@@ -1,4 +1,4 @@
-"""Schedules with two nodes on one database: while nodes are killed and the database is away, each comes once."""
+"""Schedules with two nodes on one database: each fires once, even while nodes are killed and the database is away."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,7 +40,7 @@ async def test_each_comes_once_while_both_nodes_are_killed(
                 for number in range(COUNT)
             ]
             for node in nodes:
-                # A third of them is due before each kill, whichever node sends them at that time.
+                # A third of them are due before each kill, no matter which node sends them at that time.
                 await anyio.sleep(EVERY_S * COUNT / 3)
                 await node.kill()
                 await node.start()

@@ -75,7 +75,7 @@ async def _it_is_not_sent_again(
         assert (code, out) == (1, "")
         assert "Another message has the key 'backup-7'." in error
         assert _times(person) == 1
-        for file in ("/proc/uptime", "/proc/self/mem"):  # larger than they say, and unreadable
+        for file in ("/proc/uptime", "/proc/self/mem"):  # larger than declared, and unreadable
             code, out, error = await service.command(
                 "send", channel, ids[channel], "Other", "--person", "--file", file
             )
@@ -197,7 +197,7 @@ async def test_killed_in_the_middle_each_message_arrives_once(tmp_path: Path) ->
 
 
 async def _send_until_killed(service: Service, people: list[ChatUser]) -> set[str]:
-    """Send a message to each person, and kill the service meanwhile. Return the chats whose message it accepted."""
+    """Send a message to each person while killing the service. Return the chats whose message it accepted."""
     accepted: set[str] = set()
 
     async def send(client: httpx.AsyncClient, user: ChatUser) -> None:

@@ -1,4 +1,4 @@
-"""All features of Slack (growing answers, stop and question buttons, edited messages), across a crash."""
+"""All features of Slack (growing answers, stop and question buttons, edited messages) across a crash."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Names of people and places: what the model server, a user's own graph and /export get from the platforms."""
+"""Names of people and places as the model server, a user's own graph and /export get them from the platforms."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def people(request: ModelRequest) -> list[str]:
 
 
 def forgetful(model: FakeModelServer) -> dict[str, Any]:
-    """Return a configuration whose model is called only for answers."""
+    """Return a configuration that calls the model only for answers."""
     return {**with_model(model.base_url), "memory": {"enabled": False}}
 
 

@@ -1,4 +1,4 @@
-"""A person takes conversations over on three platforms: through kill -9 and two nodes, in both databases."""
+"""A person takes over conversations on three platforms: across kill -9, with two nodes, and with both databases."""
 
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,7 @@ async def write(service: Service, thread: str, text: str, key: str) -> None:
 
 
 async def left_to_people(service: Service) -> list[str]:
-    """Return the messages that were left to a person."""
+    """Return the messages that the bot left to the person."""
     async with service.client() as client:
         found = (await client.get("/api/messages?state=taken_over&limit=200")).json()["rows"]
     return sorted(row["preview"] for row in found)

@@ -1,4 +1,4 @@
-"""All features of Telegram (drafts, growing answers, a stop, albums, a migrating group), each across a kill."""
+"""All features of Telegram (drafts, growing answers, a stop, albums, a migrating group), each across a kill -9."""
 
 from pathlib import Path
 from typing import Any

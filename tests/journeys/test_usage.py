@@ -1,4 +1,4 @@
-"""What the real service counts over kill -9, and what an operator reads of it."""
+"""The usage that the real service counts across kill -9, and what an operator sees of it."""
 
 from pathlib import Path
 from typing import Any

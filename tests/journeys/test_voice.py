@@ -1,4 +1,4 @@
-"""Recordings of people become words, for the agent and for the people, on every platform."""
+"""Voice messages are transcribed for the agent and for people, on every platform."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ SPEECH = (Path(__file__).parents[2] / "gateway" / "checks" / "speech.ogg").read_
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Repeat what the agent was told."""
+    """Repeat the agent's input."""
     return ModelReply(text=f"Heard: {request.last_user_text}")
 
 
@@ -60,7 +60,7 @@ def answers(user: ChatUser) -> list[str]:
 
 
 def small_type(platforms: PlatformServers, user: ChatUser, text: str) -> object:
-    """Return the form of a note on its platform."""
+    """Return a note in its platform's formatting."""
     match user.channel:
         case "slack":
             [message] = [one for one in platforms.slack.messages(user.chat) if text in one.words]

@@ -1,4 +1,4 @@
-"""Who transcribes: Slack, Feishu, a service, a local model; and what people read if nobody can."""
+"""Who transcribes: Slack, Feishu, a service, or a local model. People get a notice if none can."""
 
 import stat
 from pathlib import Path
@@ -108,7 +108,7 @@ async def test_a_local_model_transcribes_by_a_stub_of_its_package(tmp_path: Path
     async with PlatformServers() as platforms, FakeModelServer(answer=answer) as model:
         channels, user = only(platforms, "telegram")
         config = {**with_voice(platforms, model, {"local_model": "tiny"}), "channels": channels}
-        # Modules beside the configuration can be imported.
+        # Modules next to the configuration can be imported.
         async with serving(tmp_path, config, "telegram") as service:
             await says(platforms, user)
             await user.wait_for_message("Heard:", f"language: en]\nstub {len(SPEECH)} bytes.")
@@ -129,7 +129,7 @@ async def test_video_notes_and_models_without_languages(tmp_path: Path) -> None:
             await says(platforms, user, MP4, kind="video_note")
             said = await user.wait_for_message("Heard:", "Look here.")
             assert "language" not in said
-            await says(platforms, user, MP4, kind="video")  # is a file
+            await says(platforms, user, MP4, kind="video")  # it is a file
             said = await user.wait_for_message("[Attached: video-")
             assert "And here." not in said
             await says(platforms, user)
@@ -154,7 +154,7 @@ async def test_a_failure_is_one_line_and_the_turn_continues(tmp_path: Path) -> N
             config["channels"][name]["admin_users"] = [_user_id(user)]
         async with serving(tmp_path, config, "slack", "telegram", "feishu") as service:
             for user in users:
-                # Telegram tells 3 s, beyond the limit. The others fail three times.
+                # Telegram reports 3 s, beyond the limit. The others fail three times.
                 if user.channel != "telegram":
                     speech.answer(SpeechAnswer(status=429, retry_after="0"), failing, failing)
                 await says(platforms, user)

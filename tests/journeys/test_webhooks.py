@@ -1,4 +1,4 @@
-"""All three platforms call the service over HTTP: the same six places, and no message is lost while it is stopped."""
+"""All three platforms call the service over HTTP: the same six places, and no message is lost during a stop."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
