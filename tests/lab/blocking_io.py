@@ -1,9 +1,9 @@
 """`make detect-blocking-io`: lists calls in the product that may block the event loop, by reading the source.
 
-It finds what no test runs; `tests/blocking.py` finds what tests run, and fails them. A finding is a candidate, not a
-bug: the order of review follows from the operation alone. It knows what a name refers to within one file. Calls by a
-bare name, or of `self`, are followed within the file by the function's name, so functions of the same name may be
-reported too often. A function that is passed on (`to_thread.run_sync(work)`) is not called here.
+It finds code that no test runs. `tests/blocking.py` finds blocking calls in tests, and fails those tests. A finding is
+a candidate, not a bug, and its priority follows from the operation alone. Names are resolved within one file. Calls of
+a bare name, or of a method of `self`, are followed by name within the file, so functions that share a name may be
+reported too often. A function that is passed on (`to_thread.run_sync(work)`) does not count as called.
 """
 
 import ast
@@ -21,7 +21,7 @@ PACKAGES = ("agent", "bots", "bus", "gateway", "store")
 REPORT = ROOT / ".parley" / "blocking-io-findings.json"
 CODE_CHARS = 200
 SHOWN = 15
-"""How many findings the summary lists; the report has all."""
+"""How many findings the summary lists. The report has all."""
 
 PRIORITIES = ("HIGH", "MEDIUM", "LOW")
 
@@ -145,7 +145,7 @@ _PATH_RESULTS = frozenset(
         "home",
     }
 )
-"""Methods of a path that return a path."""
+"""Methods of a path that return paths."""
 
 _HTTP_METHODS = frozenset(
     {"get", "post", "put", "patch", "delete", "head", "options", "request", "stream", "send"}
@@ -158,7 +158,7 @@ _PRIORITY = {
         ("FILE_OPEN", "FILE_READ", "FILE_WRITE", "FILE_DELETE", "PARSE_ERROR"), "MEDIUM"
     ),
 }
-"""The priority of an operation; all others are high: their time depends on the size of something."""
+"""The priority of an operation. All others are high, because their time depends on the size of their data."""
 
 DIRECT, REACHABLE = "DIRECT_ASYNC", "ASYNC_REACHABLE_SAME_FILE"
 HOOK, UNPARSED = "SYNC_AGENT_MIDDLEWARE_HOOK", "PARSE_INCOMPLETE"
@@ -166,7 +166,7 @@ HOOK, UNPARSED = "SYNC_AGENT_MIDDLEWARE_HOOK", "PARSE_INCOMPLETE"
 _REASONS = {
     DIRECT: "called in an async function, which runs in the event loop",
     REACHABLE: "called in a function that an async function of this file calls",
-    HOOK: "called in a middleware's hook without an async twin: LangChain calls it in the event loop",
+    HOOK: "called in a middleware hook without an async version, which LangChain calls in the event loop",
     UNPARSED: "the file cannot be parsed",
 }
 
@@ -185,7 +185,7 @@ _PATH, _CLIENT = "pathlib.Path", "http client"
 
 @dataclass(frozen=True)
 class Location:
-    """Where a call is; `path` below the repository, `column` from 1."""
+    """Where a call is. `path` is relative to the repository, and `column` starts at 1."""
 
     path: str
     line: int
@@ -195,7 +195,7 @@ class Location:
 
 @dataclass(frozen=True)
 class BlockingCall:
-    """What is called."""
+    """The called function and its operation."""
 
     category: str
     operation: str
@@ -204,7 +204,7 @@ class BlockingCall:
 
 @dataclass(frozen=True)
 class Finding:
-    """A call that may block the event loop; `code` is its line, at most `CODE_CHARS`."""
+    """A call that may block the event loop. `code` is its line, at most `CODE_CHARS` characters."""
 
     priority: str
     location: Location
@@ -216,7 +216,7 @@ class Finding:
 
 @dataclass(eq=False)
 class _Function:
-    """A function of a file, and what its own body does, without the functions inside it."""
+    """A function of a file with the calls in its body, except those in nested functions."""
 
     name: str
     owner: str | None
@@ -256,7 +256,7 @@ class _Scan(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         outer, self._owner = self._owner, node.name
         self.bases[node.name] = [self._dotted(base) or "" for base in node.bases]
-        for one in ast.walk(node):  # attributes are often set below their first use
+        for one in ast.walk(node):  # attributes are often set after their first use in the file
             if isinstance(one, ast.AnnAssign) and (kind := self._annotated(one.annotation)):
                 self._note(one.target, kind)
         self.generic_visit(node)
@@ -272,7 +272,7 @@ class _Scan(ast.NodeVisitor):
 
     @override
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        """Read it as a function that nobody calls by name."""
+        """Treat it as a function that is never called by name."""
         outer, self._function = self._function, _Function("<lambda>", self._owner, is_async=False)
         self.generic_visit(node)
         self._function = outer
@@ -320,7 +320,7 @@ class _Scan(ast.NodeVisitor):
         self._function = outer
 
     def _note(self, target: ast.expr, kind: str | None) -> None:
-        """Remember what a variable or an attribute of `self` holds; a new value replaces the old one."""
+        """Record the kind of value in a variable or an attribute of `self`. A new one replaces the old one."""
         if isinstance(target, ast.Name):
             variables = self._variables[-1]
             if kind is None:
@@ -343,7 +343,7 @@ class _Scan(ast.NodeVisitor):
         return _CLIENT if name in _HTTP_CLIENTS else None
 
     def _kind(self, node: ast.expr) -> str | None:
-        """Return what an expression is, as far as this file says."""
+        """Return the kind of an expression's value, as far as this file shows."""
         if isinstance(node, ast.Name):
             return next((v[node.id] for v in reversed(self._variables) if node.id in v), None)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -358,7 +358,7 @@ class _Scan(ast.NodeVisitor):
         return self._kind(node.value) if node.attr == "parent" else None
 
     def _result_kind(self, function: ast.expr) -> str | None:
-        """Return what a call of a function returns: a class makes its own kind, some methods of a path make paths."""
+        """Return the kind of a call's result. A class creates its own kind, and some methods of a path return paths."""
         if isinstance(function, ast.Attribute) and function.attr in _PATH_RESULTS:
             base = function.value
             return self._class_kind(self._dotted(base)) or self._kind(base)
@@ -380,7 +380,7 @@ class _Scan(ast.NodeVisitor):
         return None
 
     def _dotted(self, node: ast.expr) -> str | None:
-        """Return the full name of a function or class; None for anything but names."""
+        """Return the full name of a function or class, or None for an expression that is not a name."""
         if isinstance(node, ast.Name):
             is_variable = any(node.id in variables for variables in self._variables)
             return None if is_variable else self._names.get(node.id, node.id)
@@ -424,7 +424,7 @@ def scan_folders(root: Path, folders: Iterable[str] = PACKAGES) -> list[Finding]
 
 
 def summary(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the lines for people."""
+    """Yield the lines of the summary."""
     yield f"{len(findings)} calls may block the event loop. A finding is a candidate, not proof of a bug."
     for title, counts in (
         ("By priority", Counter(one.priority for one in findings)),

@@ -1,6 +1,7 @@
-"""Measures everything SPEC 8 gives a bar for, and prints one table.
+"""Measures everything for which SPEC 8 sets a bar, and prints one table.
 
-`python -m tests.lab.benchmarks` runs all of it (some minutes), `python -m tests.lab.benchmarks start bus` some.
+`python -m tests.lab.benchmarks` runs all benchmarks, which takes minutes; `python -m tests.lab.benchmarks start bus`
+runs two.
 `--record` adds a column to the history in the docs. Each benchmark runs in its own process, so that none inherits
 another's heap.
 """
@@ -39,7 +40,7 @@ LONGEST_S = 3_600
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named benchmarks, or all; return 1 if one of them failed. A missed bar is only printed."""
+    """Run the named benchmarks, or all. Return 1 if one of them failed. A missed bar is only printed."""
     if arguments[:1] == [ROWS]:
         for row in importlib.import_module(f"tests.lab.benchmarks.{arguments[1]}").run():
             print(json.dumps(row), flush=True)

@@ -1,11 +1,11 @@
-"""What our middleware and tools cost, how long requests are, and what providers have cached of them.
+"""The cost of our middleware and tools, the length of requests, and the share that providers have cached.
 
 For the costs, the lead agent and a bare `create_agent` with the same model and tools run in this process, in
-alternating rounds, without a checkpointer. The model answers at once, so nearly all of the CPU is LangGraph's,
-LangChain's and ours; the difference is ours. Requests go to a model server that counts and caches.
+alternating rounds, without a checkpointer. The model answers at once, so nearly all of the CPU time goes to LangGraph,
+LangChain and our code; the difference is our code's. Requests go to a model server that counts and caches.
 
-The long conversations are counted by a model server (tests/agent/long_conversations.py). Their figures do not depend on
-the speed of the machine, except for the stalls.
+A model server measures the long conversations (tests/agent/long_conversations.py). Except for the stalls, their figures
+do not depend on the speed of the machine.
 """
 
 import statistics
@@ -75,13 +75,13 @@ LONG_TURNS = 100
 LONG_TURN_READS = 32
 MANY_TURNS = 300 if rounds(2) == 1 else 2_000
 TIME_SCALE = 0.02
-"""The long turn's model takes 4 s a step and 8 s a piece of a summary, times this."""
+"""Factor for the long turn's model, which takes 4 s for a step and 8 s for a piece of a summary."""
 
 EDITED = "ContextEditingMiddleware 73 %"
-"""LangChain's middleware in this conversation, from 80 % of the window on: docs/decisions/0040."""
+"""Figures of LangChain's middleware in this conversation, which acts from 80% of the window on: docs/decisions/0040."""
 
 SMALL_WINDOW = 32_000
-"""The window of the conversation of many short turns: its history is shortened some eighty times."""
+"""The window of the conversation with many short turns, tokens. Its history is shortened about 80 times."""
 
 THREAD = "benchmark"
 CONFIG: RunnableConfig = {"configurable": {"thread_id": THREAD}, "recursion_limit": 100}
@@ -163,9 +163,9 @@ def _answer(messages: Sequence[BaseMessage]) -> AIMessage:
         done += isinstance(message, AIMessage)
     try:
         steps, calls = map(int, message.text.split()[-2:])
-    except ValueError:  # not a run's message, but the extraction of facts
+    except ValueError:  # not a message of a run, but memory extraction
         steps, calls = 0, 0
-    # As providers do: without usage, the whole history would be estimated at each call.
+    # Reported, as providers do. Without usage, each call would estimate the whole history.
     usage = UsageMetadata(
         input_tokens=HISTORY_TOKENS, output_tokens=20, total_tokens=HISTORY_TOKENS + 20
     )
@@ -232,7 +232,7 @@ async def _measure() -> list[Figure]:
 
 
 async def _request_figures() -> list[Figure]:
-    """Return how long the first request is, and how many tools requests offer, with hundreds of custom tools."""
+    """Return the length of the first request and the number of tools in requests, with hundreds of custom tools."""
     plan = tool_plan(ToolCall("tool_search", {"query": "kind"}))
     async with FakeModelServer(answer=plan) as server:
         config = {

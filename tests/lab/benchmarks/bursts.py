@@ -1,9 +1,9 @@
-"""Bursts: how long other people wait while much arrives at once, in the real `parley serve`.
+"""Bursts: how long other people wait for the real `parley serve` while much arrives at once.
 
 Each burst reports, for people on another channel: the time until a command is answered, the time until a message shows
 a first sign (typing, or the answer), and the service's peak memory. Times are measured at this process's platform
-server. The burst and the model come from another process (`burst_servers.py`). With each command, one is sent to a bot
-that only answers it (`hand_written_help.py`): that time is the machine's share.
+server. The burst and the model come from another process (`burst_servers.py`). With each command, the same command goes
+to a bot that does nothing else (`hand_written_help.py`). Its time is the machine's share.
 """
 
 import os
@@ -28,11 +28,11 @@ from tests.lab.benchmarks import burst_servers
 from tests.lab.benchmarks.figures import Figure, percentile
 
 CROWD = 400
-"""Each writes one message at once."""
+"""People who each write one message at once."""
 
 SENDERS = 2_000
 MESSAGES = 5
-"""Messages of each of them: 10,000 events in all."""
+"""Messages of each of 2,000 people: 10,000 events in all."""
 
 STREAMS = 100
 STREAM_TOKENS = 500
@@ -52,8 +52,8 @@ MAX_MORE_MB = 128
 
 @dataclass(kw_only=True)
 class Watch:
-    """How long people on the other channel waited, seconds, and the service's memory, MB. `reference`: how long the bot
-    that only answers commands took.
+    """How long people on the other channel waited, seconds, and the service's memory, MB. `reference`: how long the
+    reference bot took.
     """
 
     commands: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Scene:
 
     Attributes:
         crowd: Takes the lines that `burst_servers.py` reads.
-        told: The lines that they print.
+        told: The lines that it prints.
         other: The platform server of the bot without a burst.
         by_hand: The platform server of the reference bot.
         service: The service.
@@ -84,7 +84,7 @@ class Scene:
     async def write(
         self, text: str, *, people: int = 1, messages: int = 1, wait: bool = False
     ) -> None:
-        """Send messages of many people to the busy bot at once. `wait`: until it has shown something."""
+        """Send messages of many people to the busy bot at once. `wait`: wait until it has shown something."""
         assert self.crowd.stdin is not None
         burst = {"text": text, "people": people, "messages": messages, "wait": wait}
         await self.crowd.stdin.send(orjson.dumps(burst) + b"\n")

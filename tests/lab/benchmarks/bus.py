@@ -1,4 +1,4 @@
-"""The bus: how fast and how evenly messages become runs, with a real journal, and whether people wait for others."""
+"""The bus with a real journal: how fast and how evenly messages become runs, and whether people wait for others."""
 
 import gc
 import shutil
@@ -84,7 +84,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    gc.freeze()  # as the service does
+    gc.freeze()  # like the service
     with TemporaryDirectory() as full:
         async with Database.open(StoreConfig(), Path(full)) as database:
             for first in range(0, MAPPED, _MAPPED_AT_ONCE):
@@ -95,7 +95,7 @@ async def _measure() -> list[Figure]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Messages per second, and CPU milliseconds of one."""
+    """Messages per second, and CPU milliseconds per message."""
 
     rate: float
     cpu_ms: float
@@ -230,7 +230,7 @@ async def _sdk_alone(*, hangs: bool) -> Load:
 
 
 async def _through_bus(*, hangs: bool) -> Load:
-    """Start the same runs by messages. Measure up to the graph's step if it hangs, else up to the delivered answer."""
+    """Start the same runs with messages. Measure up to the graph's step if it hangs, else to the delivered answer."""
     started: dict[str, float] = {}
     async with (
         _runtime(started, hangs=hangs) as app,
@@ -425,7 +425,7 @@ async def running_bus(
                     ),
                 ) as bus,
             ):
-                group = WORK_GROUP.set(platform.name)  # as the adapters of the service do
+                group = WORK_GROUP.set(platform.name)  # like the service's adapters
                 yield RunningBus(bus=bus, platform=platform)
                 WORK_GROUP.reset(group)
 

@@ -1,8 +1,10 @@
-"""Open consoles: what three pages cost the real `parley serve` at 50 messages a second, and how soon a page is there.
+"""Open consoles: the cost of three pages for the real `parley serve` at 50 messages a second, and how fast a page
+opens.
 
-The pages are in real browsers and follow what changes: the overview, the messages and the deliveries. The messages are
-commands of people on two bots. The processor time that pages need is far below the noise of a loaded service. So their
-requests are counted under load, and what one costs is measured without; likewise for their streams. Needs Chromium.
+The pages are in real browsers and follow changes: the overview, the messages and the deliveries. The messages are
+commands of people on two bots. The CPU time that pages need is far below the noise of a loaded service. So the
+benchmark counts their requests under load, and measures the cost of one request without load. It does the same for
+their streams. Needs Chromium.
 """
 
 import re
@@ -33,26 +35,26 @@ RATE = 50
 """Messages a second."""
 
 SECONDS = 20.0
-"""How long requests are counted, and the service's processor time is measured, each time."""
+"""How long requests are counted, and the service's CPU time is measured, each time, seconds."""
 
 SETTLE_S = 10.0
-"""After it, pages ask as rarely as they do while changes do not end (kit/live.mjs)."""
+"""Warm-up, seconds. After it, pages send requests as rarely as under constant changes (kit/live.mjs)."""
 
 PEOPLE = 2_000
-"""People on each bot, so that none exceeds the limits of a person."""
+"""People on each bot, enough that none exceeds a person's limits."""
 
 ROUNDS = rounds(3)
 OPENED = 10
-"""How often a page is opened."""
+"""How often the benchmark opens a page."""
 
 REQUESTS = 40
-"""Requests of one kind whose processor time is measured."""
+"""Number of requests of one kind whose CPU time is measured."""
 
 QUIET_S, QUIET_WITHIN_S = 0.03, 60.0
-"""Processor time a second of a service without work, and how long to wait for it, seconds."""
+"""CPU time per second of an idle service, and how long to wait for it, seconds."""
 
 READERS = 60
-"""Open streams whose processor time is measured."""
+"""Number of open streams whose CPU time is measured."""
 
 _REQUEST = re.compile(
     r'parley_http_requests_total\{method="GET",route="(?P<route>/api/[^"]*)",status="200"\} (?P<count>\S+)'
@@ -139,14 +141,14 @@ def _channel(bot: TelegramServer) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """What pages asked while people wrote, requests a second by route, and the service's processor time, percent."""
+    """Requests of pages while people wrote (per second, by route), and the service's CPU time, percent."""
 
     requests: Mapping[str, float]
     percent: float
 
 
 async def _open(page: BrowserPage, scene: _Scene, view: str) -> float:
-    """Open a page; return the seconds until its view is there."""
+    """Open a page. Return the seconds until its view is shown."""
     await page.open("about:blank")
     await page.open(f"{scene.service.url}/console/?{time.monotonic_ns()}#{view}")
     is_there = "document.querySelector('main > *') && !document.querySelector('main[aria-busy]')"
@@ -176,7 +178,7 @@ async def _load(scene: _Scene) -> _Load:
 
 
 def _busy_s(scene: _Scene) -> float:
-    """Return the service's processor time so far, seconds."""
+    """Return the service's CPU time so far, seconds."""
     times = psutil.Process(scene.service.pid).cpu_times()
     return times.user + times.system
 
@@ -191,7 +193,7 @@ async def _requests(scene: _Scene) -> Counter[str]:
 
 
 async def _cost_s(scene: _Scene, route: str) -> float:
-    """Return the processor time of a request, seconds. Figures are not those of the request before."""
+    """Return the CPU time of a request, seconds. No response is cached from the previous request."""
     is_shared = route == "/api/figures"
     number, wait_s = (REQUESTS // 4, FRESH_S * 1.05) if is_shared else (REQUESTS, 0.0)
     async with scene.service.client() as client:
@@ -216,7 +218,7 @@ async def _until_quiet(scene: _Scene) -> None:
 
 
 async def _streams_percent(scene: _Scene) -> float:
-    """Return the processor time of as many streams as there are pages, each with two events a second, percent."""
+    """Return the CPU time of one stream per page, each with two events a second, percent."""
     alone = await _busy_percent(scene)
     limits = httpx.Limits(max_connections=READERS + 1)
     token = (scene.service.home / "admin_token").read_text().strip()
@@ -240,7 +242,7 @@ async def _read(client: httpx.AsyncClient) -> None:
 
 
 async def _busy_percent(scene: _Scene) -> float:
-    """Return the service's processor time while somebody writes four times a second, percent."""
+    """Return the service's CPU time while a person writes four times a second, percent."""
     before, began = _busy_s(scene), time.monotonic()
     await _write(scene, SECONDS / 2, rate=4)
     return 100 * (_busy_s(scene) - before) / (time.monotonic() - began)

@@ -1,6 +1,4 @@
-"""kill -9, twenty times at random, while people write on all three platforms: counts lost, doubled and uncertain
-answers.
-"""
+"""kill -9 twenty times at random while people write on all platforms. Counts lost, doubled and uncertain answers."""
 
 import logging
 import random
@@ -27,10 +25,10 @@ from tests.people.telegram import TelegramPrivateUser
 KILLS = 20
 PEOPLE = 8
 PAUSE_S = 0.3
-"""Between two messages, over all platforms."""
+"""Pause between two messages, over all platforms, seconds."""
 
 LIFE_S = (0.1, 2.0)
-"""How long the service lives after its channels are connected."""
+"""How long the service lives after its channels are connected, seconds."""
 
 SETTLE_S = 40.0
 SEED = 20_260_401
@@ -43,7 +41,7 @@ NUMBER = re.compile(r"You said: (\w+-\d+)\b")
 
 
 class PatientServers(PlatformServers):
-    """Platform servers whose Slack sends an event again for minutes, as Slack does; its pauses fit a short run."""
+    """Platform servers whose Slack resends an event for minutes, as Slack does, with pauses that fit a short run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +109,7 @@ def run() -> list[Figure]:
     """Measure and return the figures."""
     logging.getLogger("aiohttp.server").setLevel(
         logging.CRITICAL
-    )  # requests end when their client is killed
+    )  # a request ends when its client is killed
     return anyio.run(_measure)
 
 

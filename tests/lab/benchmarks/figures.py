@@ -1,4 +1,4 @@
-"""The figures of benchmarks, with their bars, and how they are printed."""
+"""The figures of benchmarks with their bars, and their output."""
 
 import os
 import re
@@ -102,7 +102,7 @@ def paired(
         name: The measured quantity.
         unit: Its unit.
         bar: The bar of the ratio.
-        pairs: One a round: the reference's value, Parley's.
+        pairs: For each round, the reference's value and Parley's.
         sides: The names of the reference and of Parley.
         peers: Figures of other software. >>> [(figure.what, figure.value) for figure in paired("CPU", "ms", "", [(10.0,
         10.0), (10.0, 12.0), (8.0, 8.8)])]

@@ -1,4 +1,4 @@
-"""A long conversation with the real lead agent: the cost of turns as it grows, in time and on disk."""
+"""A long conversation with the real lead agent: the cost of turns in time and disk space as it grows."""
 
 import gc
 import sqlite3
@@ -26,7 +26,7 @@ EARLY = range(6, 15)
 LATE = range(TURNS - 9, TURNS)
 SIZED_AT = 200
 QUESTION = "Please tell me once more what you know of the matter, in about a hundred tokens, and leave out what I know."
-"""Echoed by the demo model with its hint: an answer of a hundred tokens."""
+"""The demo model echoes this with its hint, so an answer has a hundred tokens."""
 
 CONFIG = {
     "models": [
@@ -111,7 +111,7 @@ async def _bare_cpu(file: Path) -> float:
             orjson.dumps(values, default=lambda message: message.model_dump())
             cpus.append(time.process_time() - cpu)
     if len(values["messages"]) != 2 * TURNS:
-        raise RuntimeError("The bare agent's thread is not as long as ours.")
+        raise RuntimeError("The bare agent's thread has a different length than ours.")
     return statistics.median(cpus)
 
 
@@ -146,7 +146,7 @@ def _check(answer: httpx.Response) -> None:
 
 
 def _size(home: Path) -> int:
-    """Return the size of the databases, bytes, after their write-ahead logs (up to 4 MB each) were written back."""
+    """Return the size of the databases, bytes, after checkpointing their write-ahead logs (up to 4 MB each)."""
     for file in home.glob("*.db"):
         with closing(sqlite3.connect(file)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,7 +1,7 @@
 """A Telegram bot that only answers `/help`: the reference of `bursts.py`. It stores nothing.
 
-Run `python -m tests.lab.benchmarks.hand_written_help` with TELEGRAM_URL and TELEGRAM_TOKEN. During a burst at Parley,
-it shares only the processors with the burst, so its times are the machine's.
+Run `python -m tests.lab.benchmarks.hand_written_help` with TELEGRAM_URL and TELEGRAM_TOKEN. During a burst, it shares
+only the CPUs with Parley, so its times show the machine's share.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""The smallest server of the LangGraph API that the bus can use. It records when each run was requested, and gives
-scripted answers.
+"""The smallest server of the LangGraph API that the bus can use. It gives scripted answers, and records when each run
+was requested.
 
 An ASGI application for `StreamingASGITransport`, so that only the bus, its SDK and its journal are measured.
 """

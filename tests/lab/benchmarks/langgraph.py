@@ -1,6 +1,6 @@
-"""The runs API under load: an instant graph on SQLite, and 500 tokens without delay, compared with the bare libraries.
+"""The runs API under load, compared with the bare libraries: an instant graph on SQLite, and 500 tokens without delay.
 
-`python -m tests.lab.benchmarks.langgraph` prints it alone. The server has its own process, and only its CPU counts.
+`python -m tests.lab.benchmarks.langgraph` runs only this. The server has its own process, and only its CPU time counts.
 """
 
 import statistics
@@ -28,7 +28,7 @@ ROUNDS = rounds(5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Threads with one run per second, CPU seconds of both, and the median seconds of the run."""
+    """Threads with one run each: the number per second, the CPU seconds of each, and the median seconds of the run."""
 
     rate: float
     cpu_s: float
@@ -113,7 +113,7 @@ async def _round(session: aiohttp.ClientSession, process: psutil.Process) -> _Ro
 async def served(
     kind: str, *arguments: str
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, psutil.Process]]:
-    """Run a server (tests/lab/benchmarks/langgraph_served.py); yield a client and its process."""
+    """Run a server (tests/lab/benchmarks/langgraph_served.py). Yield a client and the server's process."""
     with TemporaryDirectory() as folder:
         command = [
             sys.executable,
@@ -153,7 +153,7 @@ async def _until_up(session: aiohttp.ClientSession) -> None:
 
 
 async def create_thread(session: aiohttp.ClientSession) -> str:
-    """Create a thread; return its id."""
+    """Create a thread, and return its id."""
     async with session.post("/api/threads", json={}) as response:
         thread_id: str = (await response.json())["thread_id"]
         return thread_id

@@ -1,6 +1,7 @@
 """The servers for tests/lab/benchmarks/langgraph.py: Parley's, and a minimal one with FastAPI and LangGraph.
 
-Run as `python -m tests.lab.benchmarks.langgraph_served ours|bare FOLDER [URL]`; prints its port. URL = the database's.
+Run as `python -m tests.lab.benchmarks.langgraph_served ours|bare FOLDER [URL]`. It prints its port. URL is the
+database's.
 """
 
 import gc
@@ -33,7 +34,7 @@ from tests.gateway.langgraph_server import build_app, services_for
 from tests.lab.benchmarks.service_loop import run_as_service
 
 WAITS = "waits"
-"""A graph whose runs only wait for a second."""
+"""A graph whose runs only wait a second."""
 
 
 @asynccontextmanager
@@ -105,12 +106,12 @@ def _json(value: object) -> Response:
 
 async def serve(kind: str, folder: Path, store: StoreConfig) -> None:
     """Serve until killed."""
-    # The protocol is named because asyncio turns Nagle's algorithm off only then.
+    # The protocol is explicit because asyncio disables Nagle's algorithm only then.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         async with ours(folder, store) if kind == "ours" else bare(folder) as app:
             if kind == "ours":
-                gc.freeze()  # Like the service.
+                gc.freeze()  # The same as in the service.
             config = uvicorn.Config(
                 app, log_level="error", access_log=False, lifespan="off", ws="none"
             )

@@ -23,7 +23,7 @@ WARM = 300
 AT_ONCE = 8
 STREAMS, WARM_STREAMS = 1000, 250
 RUNS = 700
-"""Together with the ones before, less than 1,000, because openai's client opens no more connections."""
+"""Together with the earlier ones, fewer than 1,000, because openai's client does not open more connections."""
 
 SETTLE_S = 3.0
 FORGET_S = 90.0
@@ -46,7 +46,7 @@ def run() -> list[Figure]:
 
 
 async def _measure() -> list[Figure]:
-    # The client needs descriptors for many idle streams, too.
+    # The client also needs file descriptors for many idle streams.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     grown = await _touch()
@@ -130,7 +130,7 @@ async def _new_thread(client: httpx.AsyncClient) -> str:
 
 
 async def _settled(service: Service, rest_s: float = SETTLE_S) -> float:
-    """Return the resident bytes of the service after it was idle."""
+    """Return the resident bytes of the service once it is idle."""
     await anyio.sleep(rest_s)
     return float(psutil.Process(service.pid).memory_info().rss)
 

@@ -182,12 +182,12 @@ async def _fill(service: ComposedService, *, has_statistics: bool) -> None:
 
     await database.transaction(helpers)
     await database.transaction(insert([_CONVERSATIONS], 0, CHATS))
-    # A message and its words together: otherwise the service indexes it.
+    # Store a message and its words together. Otherwise, the service would index it.
     for templates, count in (([_INBOX, _WORDS], MESSAGES), ([_REFUSED], REFUSED)):
         for first in range(1, count + 1, BATCH):
             await database.transaction(insert(templates, first, min(first + BATCH, count + 1)))
     await _bind_threads(service)
-    if has_statistics:  # autovacuum makes them within a minute of such an import
+    if has_statistics:  # autovacuum does this within a minute of such an import
         await database.execute("ANALYZE inbox, message_words, conversation, refused_message", {})
 
 
@@ -208,6 +208,6 @@ async def _bind_threads(service: ComposedService) -> None:
 
 
 def _marks(chat: int) -> list[str]:
-    """Return the marks of the channel, a chat and its person, as the index has them."""
+    """Return the marks of the channel, a chat and its person, as in the index."""
     key = ConversationKey(channel="slack", workspace="T", chat=f"c{chat}")
     return words_of(key, f"u{chat}", []).split()

@@ -1,4 +1,4 @@
-"""Growing replies: the cost of folding a stream, and how soon its last token is on the card."""
+"""Growing replies: the cost of folding a stream, and how soon its last token appears on the card."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ TOKENS = 20_000
 SHORT, LONG = 100_000, 400_000
 CHUNK = "word"
 CHUNKS_A_PATCH = 250
-"""A fast model: 1,000 tokens a second, four patches."""
+"""Tokens of a fast model's answer: 1,000 a second, four patches."""
 ROUNDS = 3
 PATCH_S = 0.25
 CARD = 28_000
@@ -87,7 +87,7 @@ async def _turns() -> list[Figure]:
 
 
 async def _at_once() -> list[Figure]:
-    """Send a long answer of the model at once. Measure the real service's CPU for each token up to the card."""
+    """Send a long answer of the model at once. Measure the real service's CPU time per token, up to the card."""
     answer = "word " * TOKENS
     async with (
         FakeModelServer(answer=lambda _: ModelReply(text=answer)) as model,
@@ -107,7 +107,7 @@ async def _at_once() -> list[Figure]:
 
 
 async def _card(feishu: FakeFeishu, service: Service, number: int) -> float:
-    """Return the microseconds of CPU of a token, worker processes included."""
+    """Return the CPU microseconds per token, including worker processes."""
     before = _cpu(service.pid)
     await feishu.dm("hello", user=f"ou_{number}")
     chat = f"oc_dm_ou_{number}"
@@ -173,7 +173,7 @@ async def _talk(platform: CardPlatform, runs: InstantRuns, cards: int, size: int
 
 
 async def _last_tokens() -> list[Figure]:
-    """Send a last word without ending the run, and measure when the word is on the card."""
+    """Send a last word without ending the run, and measure when the word appears on the card."""
     spoken: dict[str, float] = {}
 
     async def said(text: str) -> AsyncIterator[str]:
@@ -202,7 +202,7 @@ _LAGS = "DeerFlow: 9.2 s late at 200 tok/s, 16.5 s at 80 tok/s and 0.3 s a patch
 
 
 class _Roomy(CardPlatform):
-    """A platform with cards of Feishu's size."""
+    """A platform with cards as large as Feishu's."""
 
     @override
     def split(self, markdown: str) -> Sequence[str]:

@@ -1,4 +1,5 @@
-"""Lists the files that a private hello on Telegram enters, and the modules from its conversation to the graph.
+"""Lists the files whose code a private "hello" on Telegram runs, and the modules between its conversation and the
+graph.
 
 Profiles the whole service in this process, with a fake Telegram and a fake model server:
 
@@ -30,17 +31,17 @@ AFTER_START = "bus/conversation/steps.py", "set_run"
 RUN_BEGINS = "gateway/runtime/runs.py", "_begin"
 GRAPH = "langgraph/pregel/main.py", "astream"
 SETTLE_S = 0.5
-"""Time for writes after the answer was sent, seconds."""
+"""Time for writes after the answer is sent, seconds."""
 
 
 class Rooms:
     """A profiler of all threads.
 
     Attributes:
-        returns: Returns of functions by file, of `COUNTED` packages. A coroutine that waits returns too.
+        returns: Number of returns from functions of `COUNTED` packages, by file. A coroutine that waits also returns.
         way: The modules that call each other from the turn's `start` to the beginning of the run, and from there to the
         graph.
-        entered: All modules that are entered meanwhile, including those that only return a value.
+        entered: All modules that are entered on the way, including those that only return a value.
     """
 
     def __init__(self) -> None:

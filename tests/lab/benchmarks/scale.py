@@ -1,9 +1,9 @@
 """Several nodes on one PostgreSQL database: the cost of a turn, and what people notice when a node ends.
 
 One node on SQLite and `NODES` nodes on PostgreSQL run as real processes, one after another, against the same platform
-and model servers. CPU is what the processes have used, PostgreSQL's apart. The variable `PARLEY_BENCH_REPLACEMENTS`
-says how often all nodes are replaced while people talk; the bar asks for 100. `PARLEY_BENCH_SNAPSHOT_S` says for how
-long a snapshot is held open; the bar asks for 600.
+and model servers. CPU time is that of the processes; PostgreSQL's is listed separately. The variable
+`PARLEY_BENCH_REPLACEMENTS` sets how often all nodes are replaced while people talk; the bar requires 100.
+`PARLEY_BENCH_SNAPSHOT_S` sets how long a snapshot is held open; the bar requires 600.
 """
 
 import os
@@ -27,16 +27,16 @@ ROUNDS = rounds(3)
 REPLACEMENTS = int(os.environ.get("PARLEY_BENCH_REPLACEMENTS", "3"))
 PEOPLE = 50
 MESSAGES = 4
-"""Messages of each person. Each waits for the answer to the one before."""
+"""Messages of each person, who waits for each answer before writing again."""
 
 TALKERS = 20
 """People who talk while nodes are replaced."""
 
 THINKING_S = 1.0
-"""How long people think about an answer, because nodes that start need the two processors, too."""
+"""How long people think about an answer, seconds, because starting nodes need the two CPUs, too."""
 
 CALM_S = 10.0
-"""How long people talk before the first node is replaced."""
+"""How long people talk before the first node is replaced, seconds."""
 
 SLOW = "slowly"
 """A message with this word is answered in two seconds."""
@@ -60,7 +60,7 @@ class SlowModel(FakeModelServer):
 
 
 def run() -> list[Figure]:
-    """Measure and return the figures; none without PostgreSQL. Raises TimeoutError: an answer was lost."""
+    """Measure and return the figures; none without PostgreSQL. Raises TimeoutError if an answer is lost."""
     with postgres_server() as server:
         if server is None or not server.control:
             print("scale: left out, PostgreSQL is not installed", file=sys.stderr)
@@ -105,7 +105,7 @@ async def _costs(platform: Telegram, model: SlowModel, server: PostgresServer) -
                 before = server_cpu_s(server)
                 own_ms, own_rate = await _load(platform, cluster)
                 servers.append((server_cpu_s(server) - before) * 1000 / (PEOPLE * MESSAGES))
-                # Other people: the threads of the first ones have grown.
+                # Different people, because the threads of the first ones have grown.
                 with psycopg.connect(url) as snapshot:
                     snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                     snapshot.execute("SELECT count(*) FROM inbox")
@@ -140,8 +140,8 @@ async def _talk(platform: Telegram, person: int, messages: int) -> None:
 
 
 async def _ends(platform: Telegram, model: SlowModel, cluster: Cluster) -> list[Figure]:
-    """End a node while everybody waits for an answer, and measure when another node continues its turns. A turn
-    continues when the model is called again, because the dead node's part of the answer is lost.
+    """End a node while everybody waits for an answer, and measure when another node continues its turns. A turn has
+    continued once the model is called again, because the dead node's part of the answer is lost.
     """
     usual, _, _ = await _ask_slowly(platform, model, "as usual")
     figures: list[Figure] = []
@@ -168,7 +168,7 @@ async def _ask_slowly(
     cluster: Cluster | None = None,
     how: signal.Signals = signal.SIGKILL,
 ) -> tuple[float, float, list[float]]:
-    """Ask for slow answers for everybody, and end the oldest node of `cluster` while the model answers.
+    """Request slow answers for everybody, and end the oldest node of `cluster` while the model answers.
 
     Return the seconds of the slowest answer, when the node ended, and when the model was called.
     """
@@ -211,7 +211,7 @@ async def _replacements(
         for _ in range(REPLACEMENTS * NODES):
             await cluster.replace()
         is_over.set()
-    await anyio.sleep(2)  # doubled answers would arrive now
+    await anyio.sleep(2)  # doubled answers would arrive by now
     answers = sum(platform.answered[person] for person in people) - before
     texts = [message.text for person in people for message in telegram.answers(5000 + person)]
     name = f"nodes: all replaced {REPLACEMENTS} times"

@@ -1,4 +1,4 @@
-"""The bus of nodes on PostgreSQL: messages per second, and the time from one node to another."""
+"""The bus of nodes on PostgreSQL: messages per second, and the delay from one node to another."""
 
 import gc
 import statistics
@@ -101,7 +101,7 @@ async def _wakeups(server: PostgresServer) -> list[Figure]:
             received = await other.receive()
     if {*received.started, *runs.started} != {*received.sent}:
         raise RuntimeError("runs of some messages have not started")
-    # The first message of a chat finds its owner.
+    # A chat's first message determines its owner.
     waits = [
         (at - received.sent[text]) * 1000
         for text, at in runs.started.items()

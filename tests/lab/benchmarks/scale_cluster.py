@@ -45,10 +45,10 @@ class Cluster:
         await node.until_connected("telegram")
 
     async def replace(self) -> None:
-        """Start a node, then stop the oldest. Raises ValueError if it did not end with code 0."""
+        """Start a node, then stop the oldest. Raises ValueError if it does not exit with code 0."""
         await self.add()
         if code := await self.nodes.pop(0).stop():
-            raise ValueError(f"a node that was stopped ended with code {code}")
+            raise ValueError(f"a stopped node exited with code {code}")
 
     async def close(self) -> None:
         """Kill all nodes."""
@@ -65,7 +65,7 @@ class Cluster:
 async def running_cluster(
     platform: Platform, model: FakeModelServer, url: str | None
 ) -> AsyncIterator[Cluster]:
-    """Run `NODES` nodes on a database of PostgreSQL; None = one on SQLite."""
+    """Run `NODES` nodes on a PostgreSQL database. None = one node on SQLite."""
     # While there is only one node, it runs all agents.
     channels = {platform.name: platform.channel(), "max_concurrent_runs": 100}
     config = {**with_model(model.base_url), "channels": channels}
@@ -90,7 +90,7 @@ def server_cpu_s(server: PostgresServer) -> float:
     ended = main.cpu_times()
     children = 0.0
     for child in main.children():
-        with suppress(psutil.NoSuchProcess):  # a worker that ended just now
+        with suppress(psutil.NoSuchProcess):  # the worker has just ended
             children += cpu_s(child)
     return cpu_s(main) + ended.children_user + ended.children_system + children
 

@@ -1,8 +1,8 @@
 """A node that receives messages at a steady rate, in its own process.
 
 `python -m tests.lab.benchmarks.scale_node URL` starts it.
-It prints a line when it has joined, waits for a line, and prints a `NodeRecord` as JSON. It ends with its input. Times
-are `time.perf_counter`, which all processes of a machine share.
+It prints a line when it has joined, waits for a line, and prints a `NodeRecord` as JSON. It exits when its input ends.
+Times are `time.perf_counter`, which all processes of a machine share.
 """
 
 import gc
@@ -29,7 +29,7 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """What such a node received and started.
+    """The messages that such a node received and started.
 
     Attributes:
         sent: When each message was received (`time.perf_counter`), by its text.
@@ -41,7 +41,7 @@ class NodeRecord:
 
 
 class ReceivingNode:
-    """The node's process, for the process that started it."""
+    """The node's process, as seen by its parent process."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
         assert process.stdin is not None

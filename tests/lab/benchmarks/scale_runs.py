@@ -30,7 +30,7 @@ AT_ONCE = 100
 STREAMS = 10
 PARTS = 100
 PART_S = 0.02
-"""Seconds between events of a run: the words of a fast model."""
+"""Seconds between events of a run, like the words of a fast model."""
 
 
 def measure(server: PostgresServer) -> list[Figure]:

@@ -14,13 +14,13 @@ from tests.lab.benchmarks.turns import Platform
 
 SECONDS = float(os.environ.get("PARLEY_BENCH_SNAPSHOT_S", "20"))
 RATE = 20
-"""Messages per second meanwhile: a third of what both nodes can answer."""
+"""Messages per second while it is open, a third of what both nodes can answer."""
 
 FIRST, PEOPLE = 4_000, 200
-"""People who write. Each waits for the answer to the message before."""
+"""People who write. Each waits for the answer to the previous message."""
 
 BURST = 400
-"""Messages of all of them, as fast as they are answered."""
+"""Total messages, sent as fast as they are answered."""
 
 BURSTS = 3
 

@@ -1,4 +1,4 @@
-"""Schedules: what many cost while none is due, and how late those that are due at the same time start.
+"""Schedules: the cost of many while none is due, and the delay when many are due at the same time.
 
 The real `parley serve` on SQLite, with 100,000 schedules of chats.
 """

@@ -1,4 +1,4 @@
-"""The time from `parley serve` to the first 200 of /health and to the first answer, and the idle service's memory."""
+"""The time from `parley serve` to the first 200 of /health and to the first answer, and the service's idle memory."""
 
 import statistics
 import subprocess
@@ -99,7 +99,7 @@ async def _answers() -> list[Figure]:
 
 
 async def _answered(telegram: Telegram, model: FakeModelServer, number: int) -> tuple[float, float]:
-    """Return the seconds from the start to an answer: of an empty folder, and after a kill while the model answers."""
+    """Return the seconds from the start to an answer: with an empty folder, and after a kill during an answer."""
     with TemporaryDirectory() as folder:
         config = {**with_model(model.base_url), "channels": {"telegram": telegram.channel()}}
         service = Service(Path(folder), config)

@@ -1,10 +1,11 @@
-"""Whole turns, from the platform's event to the answer there: `parley serve` compared with a hand-written bot.
+"""Whole turns, from the platform's event to the answer on the platform: `parley serve` compared with a hand-written
+bot.
 
-Each runs in its own process with the same platform and model servers, in alternating rounds. CPU is the process's own,
-so it hardly depends on other processes of the machine.
+Each runs in its own process with the same platform and model servers, in alternating rounds. Only the process's own CPU
+time counts, so other processes hardly affect it.
 
-On Telegram, Parley keeps to the 30 calls a second that Telegram names. Neither the hand-written bot nor the simulated
-server does, so there Parley's rate is compared with this limit.
+On Telegram, Parley respects the documented limit of 30 calls a second. The hand-written bot and the simulated server
+ignore it, so there Parley's rate is compared with this limit.
 """
 
 import os
@@ -34,7 +35,7 @@ from tests.lab.benchmarks.figures import Figure, paired, percentile, rounds
 ROUNDS = rounds(5)
 CHATS = 50
 MESSAGES = 4
-"""Messages in each chat. Each follows the answer to the one before."""
+"""Messages in each chat. Each follows the answer to the previous one."""
 
 IDLE_CHATS = 20
 CROWD = 95
@@ -50,7 +51,7 @@ class Platform(ABC):
 
     Attributes:
         name: The platform.
-        calls_per_s: The limit that Parley keeps in all chats together; None = more than a service reaches.
+        calls_per_s: The limit that Parley respects over all chats; None = more than a service reaches.
     """
 
     name = ""

@@ -1,6 +1,6 @@
 """Runs all parsers on generated input: `python -m tests.lab.fuzz --count 1000000`.
 
-Prints a table of the outcomes. A failure names the input, which can be repeated alone.
+Prints a table of the outcomes. A failure names the input, so that it can be repeated alone.
 """
 
 import argparse
@@ -20,7 +20,7 @@ TARGETS = {
 
 
 def main() -> int:
-    """Run; return 1 if an input failed."""
+    """Run the targets. Return 1 if an input failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab.fuzz")
     parser.add_argument("--target", choices=sorted(TARGETS), help="one parser (default: all)")
     parser.add_argument("--count", type=int, default=100_000, help="number of inputs in all")
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print without buffering."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

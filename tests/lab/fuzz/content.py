@@ -73,7 +73,7 @@ HIDDEN = frozenset(map(chr, (*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x20
 
 @cache
 def scratch() -> Path:
-    """Return this process's folder, in memory if possible. Users empty it."""
+    """Return this process's folder, in memory if possible. Its users must empty it."""
     memory = Path("/dev/shm")  # noqa: S108 - a fresh folder in it
     return Path(tempfile.mkdtemp(prefix="parley-fuzz-", dir=memory if memory.is_dir() else None))
 

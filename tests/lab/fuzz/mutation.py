@@ -62,7 +62,8 @@ def damage_json(rng: Random, original: Any, others: Sequence[Any] = ()) -> Any: 
     """Replace, remove, add and mix up to six parts of a JSON value.
 
     Args:
-        rng: Makes all decisions. original: The value, which is not changed. others: Values whose parts may be added.
+        rng: Makes all random choices. original: The value, which stays unchanged. others: Values whose parts may be
+        added.
     """
     root = [copy.deepcopy(original)]
     for _ in range(rng.randint(0, 6)):
@@ -107,5 +108,5 @@ def _nested(rng: Random, value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def to_json(value: Any) -> bytes:  # noqa: ANN401 - JSON
-    """Return a value in the form in which a platform sends it."""
+    """Return a value as the JSON that a platform would send."""
     return json.dumps(value, ensure_ascii=True).encode()

@@ -1,4 +1,4 @@
-"""Targets: events of the platforms, from bytes to messages of the bus, and webhooks."""
+"""Targets: events of the platforms, from bytes to messages of the bus; and webhooks."""
 
 import base64
 import hashlib
@@ -284,7 +284,7 @@ def telegram_updates(rng: Random) -> str:
 
 
 def feishu_page(items: list[JsonNode]) -> str:
-    """Read messages from the API as forwarded messages and as a message that was replied to."""
+    """Read messages from the API as forwarded messages, and as a message that a person replied to."""
     try:
         read = read_message(items[0], names={}, held=items[1:]) if items else None
     except UnsupportedContent:

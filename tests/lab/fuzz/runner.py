@@ -13,10 +13,10 @@ from random import Random
 from types import FrameType
 
 HANG_S = 5.0
-"""CPU seconds for one input: a hundred times the slowest."""
+"""Maximum CPU seconds for one input, a hundred times the slowest."""
 
 MAX_GROWTH_MB = 200
-"""How much the process may grow while a target runs, after caches are warm."""
+"""How much the process may grow while a target runs, after caches are warm, MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class Target:
     """A parser and its inputs.
 
     Attributes:
-        weight: Its share of a long run, relative to the others: slow parsers get less.
-        run: Makes an input and gives it to the parser; returns a word for the outcome ("accepted", "refused").
-            Raises only what a caller of the parser does not expect.
+        weight: Its share of a long run, relative to the others. Slow parsers get less.
+        run: Creates an input and passes it to the parser. Returns a word for the outcome ("accepted", "refused").
+        Raises only errors that callers of the parser do not expect.
     """
 
     name: str
@@ -57,7 +57,7 @@ class TooSlowError(Exception):
 def fuzz(
     target: Target, count: int, *, seed: int, first: int = 0, hang_s: float = HANG_S
 ) -> FuzzResult:
-    """Run inputs `first` to `first + count - 1`, each for `hang_s` of CPU time at most.
+    """Run inputs `first` to `first + count - 1`, each for at most `hang_s` seconds of CPU time.
 
     Raises:
         AssertionError: An input failed (the message says how to repeat it), files stayed open, or memory grew.

@@ -1,4 +1,4 @@
-"""Targets: requests to the webhooks of Slack and Telegram, from raw bodies and headers to messages of the bus."""
+"""Targets: webhook requests of Slack and Telegram, from raw bodies and headers to messages of the bus."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def perhaps_strange(rng: Random, value: str, *others: str) -> str:
 
 
 def slack_webhooks(rng: Random) -> str:
-    """A request must be refused until its content is known."""
+    """Every request must be refused unless its signature is valid."""
     request = slack_request(rng)
     try:
         signature, content = slack_webhook().verify(request)

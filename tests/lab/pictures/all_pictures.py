@@ -23,6 +23,6 @@ SCREENSHOTS: Mapping[Callable[[Path], Awaitable[None]], Sequence[str]] = {
     take_console_screenshots: tuple(VIEWS),
     take_playground_screenshot: ("playground.png",),
 }
-"""What takes them in a real browser, and writes these files into a folder. Their bytes differ each time, so tests do
-not compare them.
+"""Screenshots from a real browser: the function that writes them into a folder, and the file names. Their bytes differ
+each time, so tests do not compare them.
 """

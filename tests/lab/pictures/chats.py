@@ -31,7 +31,7 @@ QUESTION = {
 ANSWER = "Green it is. The order is in `orders/paint.md`; the painters can come on Monday."
 LAST_WORD = "Monday"
 THINKING_S = 2.0
-"""How long the model thinks before it asks, so that the indicator is shown."""
+"""How long the model thinks before it asks, seconds, so that the indicator is shown."""
 
 COLUMNS = 36
 """Characters in a line of a message."""
@@ -132,7 +132,7 @@ CHAT_PICTURES: dict[str, Callable[[], str]] = {
 
 
 def draw(platform: str, moments: Sequence[Moment], look: Look) -> str:
-    """Draw moments of a chat beside each other."""
+    """Draw moments of a chat side by side."""
     drawn = [_panel(moment, look) for moment in moments]
     height = max(bottom for _, bottom in drawn) + GAP
     parts = []
@@ -161,7 +161,7 @@ def _panel(moment: Moment, look: Look) -> tuple[str, int]:
 
 
 def _bubble(message: ChatMessage, look: Look, top: int) -> tuple[str, int]:
-    """Draw a message as Telegram and Feishu do: return it, and where the next one begins."""
+    """Draw a message as Telegram and Feishu do. Return it, and where the next one begins."""
     lines = wrapped(message.text)
     width = min(PANEL - 2 * GAP, 24 + max(len(line) for line in lines) * 8)
     if message.buttons:
@@ -184,7 +184,7 @@ def _bubble(message: ChatMessage, look: Look, top: int) -> tuple[str, int]:
 
 
 def _line_of_talk(message: ChatMessage, look: Look, top: int) -> tuple[str, int]:
-    """Draw a message as Slack does: return it, and where the next one begins."""
+    """Draw a message as Slack does. Return it, and where the next one begins."""
     lines = wrapped(message.text)
     name, color = (message.author, "#4a154b") if message.author else ("Ann", "#2b7a78")
     badge = ' <tspan font-size="10" fill="#616061">APP</tspan>' if message.author else ""
@@ -224,7 +224,7 @@ def _lines(lines: Sequence[str], left: int, top: int) -> str:
 
 
 def _code(line: str) -> str:
-    """Return a line with the text between backticks in the font for code."""
+    """Return a line in which text between backticks has the code font."""
     code = rf'<tspan font-family="{MONO}" font-size="12" fill="#c0334d">\1</tspan>'
     return re.sub("`([^`]+)`", code, escape(line, quote=False))
 

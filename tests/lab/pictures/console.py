@@ -23,7 +23,7 @@ VIEWS: Mapping[str, tuple[str, str]] = {
     "console-configuration.png": ("#configuration", "config.yaml"),
     "console-usage.png": ("#usage", "fake"),
 }
-"""File: address and text of a view. Without an address, it is the first conversation or person that others link to."""
+"""By file: a view's address, and a text in it. "" = the first conversation or person that other views link to."""
 
 _LISTS = {"console-conversation.png": "conversations", "console-person.png": "people"}
 

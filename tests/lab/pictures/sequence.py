@@ -47,7 +47,7 @@ STEPS = (
     ("adapter", "platform", "message", "bus.platform:Adapter.send"),
     ("delivery", "journal", "delivered", "store.outbox:OutboxStore.mark_delivered"),
 )
-"""(from, to, what, the code that does it): a test checks that the code exists."""
+"""Rows of (from, to, label, code that does it). A test checks that the code exists."""
 
 
 def sequence_diagram() -> str:

@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 
 def picture(width: int, height: int, title: str, *parts: str) -> str:
-    """Return a picture on a white panel, readable on light and dark pages; sizes in pixels."""
+    """Return a picture on a white panel, readable on light and dark pages. Sizes are in pixels."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -42,7 +42,7 @@ def text(
     weight: int = 400,
     halo: bool = False,
 ) -> str:
-    """Return one line of text, its baseline at a point; `halo` keeps lines behind it away."""
+    """Return one line of text with its baseline at a point. `halo` hides lines behind it."""
     style = ' paint-order="stroke" stroke="#fff" stroke-width="4"' if halo else ""
     return (
         f'<text x="{at[0]:g}" y="{at[1]:g}" font-size="{size}" fill="{color}" font-weight="{weight}" '
@@ -68,7 +68,7 @@ def box(corner: Point, size: Point, *, fill: str = "#f8fafc", stroke: str = LINE
 
 
 def arrow(start: Point, end: Point, *, bend: float = 0, dashed: bool = False) -> str:
-    """Return an arrow; `bend` is how far its middle is to the left of the straight line."""
+    """Return an arrow. `bend` is the distance of its middle to the left of the straight line."""
     control = beside(start, end, bend * 2)
     dash = ' stroke-dasharray="4 3"' if dashed else ""
     return (

@@ -29,7 +29,7 @@ WORKING = "Ctrl-C stops"
 """The indicator, which is shown with the seconds while the agent works."""
 
 SHOWN_HOME = "/home/ada/parley/.parley"
-"""The data folder in the picture. The real one has another name each time."""
+"""The data folder in the picture. The real one has a different name each time."""
 
 TYPED_AT_ONCE = 2
 KEY_S, BEFORE_ENTER_S, READING_S, END_S = 0.09, 0.5, 2.2, 4.0
@@ -138,7 +138,7 @@ async def record() -> list[Frame]:
 
 
 def is_waiting(shown: str) -> bool:
-    """Return whether the terminal waits for input, because the agent does not work."""
+    """Return whether the terminal waits for input because the agent is idle."""
     return shown.endswith(PROMPT) and WORKING not in shown
 
 

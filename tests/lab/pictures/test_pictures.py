@@ -1,4 +1,4 @@
-"""The pictures of the documentation show the present program, and pages contain them."""
+"""The pictures of the documentation show the current program, and pages contain them."""
 
 import importlib
 from operator import attrgetter
@@ -9,12 +9,12 @@ from tests.lab.pictures.all_pictures import FOLDER, PICTURES, SCREENSHOTS
 from tests.lab.pictures.sequence import PARTICIPANTS, STEPS
 
 MAX_BYTES = 1_500_000
-"""Maximum size of all pictures, bytes, because they are in every clone."""
+"""Maximum total size of the pictures, bytes, because they are in every clone."""
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_generated_picture_is_current(name: str) -> None:
-    """When it fails: `make pictures`."""
+    """If this fails, run `make pictures`."""
     assert (FOLDER / name).read_text("utf-8") == PICTURES[name]()
 
 

@@ -1,4 +1,4 @@
-"""`make soak`, or `python -m tests.lab.soak --hours 2`: exits with 1 if a value grows that must not."""
+"""`make soak`, or `python -m tests.lab.soak --hours 2`. Exits with 1 if a value grows that must not."""
 
 import argparse
 import logging
@@ -19,10 +19,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab.soak")
     parser.add_argument("--hours", type=float, default=2.0, help="length (default: 2)")
     parser.add_argument("--rate", type=float, default=20.0, help="messages a second (default: 20)")
-    parser.add_argument("--seed", type=int, default=1, help="who writes when, and what breaks")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="number that determines who writes when, and the faults"
+    )
     parser.add_argument("--report", type=Path, default=Path("soak-report.html"), metavar="FILE")
     arguments = parser.parse_args()
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # breaks connections on purpose
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # cuts connections on purpose
     options = SoakOptions(
         seed=arguments.seed, minutes=arguments.hours * 60, turns_per_s=arguments.rate
     )
@@ -31,7 +33,10 @@ def main() -> int:
     anyio.run(partial(run_soak, options, folder, partial(_note, samples, arguments.report)))
     found = problems(samples)
     sys.stdout.write(
-        markdown_table(samples) + "\n" + "\n".join(found or ["Nothing grows that must not."]) + "\n"
+        markdown_table(samples)
+        + "\n"
+        + "\n".join(found or ["No value grows that must not."])
+        + "\n"
     )
     sys.stdout.write(f"Page: {arguments.report}. Data and log: {folder}\n")
     return 1 if found else 0

@@ -1,4 +1,4 @@
-"""The report of a soak test: one HTML page with a line for each value, and all samples; a Markdown table."""
+"""The report of a soak test: an HTML page with a line for each value and all samples, and a Markdown table."""
 
 import html
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def markdown_table(samples: Sequence[Sample]) -> str:
 def write_page(samples: Sequence[Sample], found: Sequence[str], file: Path) -> None:
     """Write the page."""
     names = list(samples[0].values)
-    verdict = "; ".join(found) or "Nothing grows that must not."
+    verdict = "; ".join(found) or "No value grows that must not."
     head = "".join(f"<th>{html.escape(name)}</th>" for name in ("minute", "turns", *names))
     lines = [
         f"<tr><td>{sample.at_s / 60:.1f}</td><td>{sample.turns}</td>"

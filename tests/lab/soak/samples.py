@@ -10,7 +10,7 @@ from pathlib import Path
 MB = 1_000_000
 
 WARM_UP_SHARE = 0.5
-"""The share of first samples that are ignored, because caches and pools fill."""
+"""The share of samples at the start that are ignored because caches and pools are filling."""
 
 MAX_MB_AN_HOUR = 1.0
 
@@ -22,14 +22,14 @@ MAX_MORE = {
     "open deliveries": 20,
     "WAL, MB": 4.0,
 }
-"""How far the median of the last third may exceed the median of the third before. Faults cause peaks, and a leak raises
-all.
+"""How far the median of the last third may exceed that of the middle third. Faults cause peaks, but a leak raises all
+samples.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The resources in use at one moment. `at_s`: since the start. `turns`: the number of finished turns."""
+    """The resources in use at one moment. `at_s`: seconds since the start. `turns`: the number of finished turns."""
 
     at_s: float
     turns: int

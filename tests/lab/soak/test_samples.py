@@ -88,5 +88,5 @@ def test_too_few_samples_have_no_verdict_but_can_be_shown(tmp_path: Path) -> Non
     assert math.isinf(growth_of(samples, "RSS, MB").error)
     page = tmp_path / "soak.html"
     write_page(samples, problems(samples), page)
-    assert "Nothing grows that must not." in page.read_text("utf-8")
+    assert "No value grows that must not." in page.read_text("utf-8")
     assert markdown_table(samples).count("\n| ") == len(FLAT)
