@@ -88,7 +88,7 @@ def summary(proof: Proof, report: Path) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="parley prove")
     parser.add_argument(
-        "--seed", type=int, help="number that the plan is made from (default: random)"
+        "--seed", type=int, help="number that determines the plan (default: random)"
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="length (default: 3)")
     parser.add_argument("--hours", type=float, default=0.0, help="length, instead of --minutes")

@@ -10,7 +10,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, SocketStream
 
 
 class LoadBalancer:
-    """Forwards connections; an async context manager.
+    """Forwards connections. Use it as an async context manager.
 
     Args:
         port: Where it listens, on the loopback interface.

@@ -58,12 +58,12 @@ class Chaos:
         if not clock.is_movable:
             self.left_out[FaultKind.CLOCK_MOVED] = "no C compiler"
         if disk is None:
-            self.left_out[FaultKind.DISK_FULL] = "several nodes have no disk in common"
+            self.left_out[FaultKind.DISK_FULL] = "several nodes do not share a disk"
         elif not disk.is_mounted:
             self.left_out[FaultKind.DISK_FULL] = "no right to mount a small disk (tmpfs)"
 
     async def carry_out(self, fault: Fault) -> None:
-        """Carry out a fault, and end it again."""
+        """Carry out a fault, then end it."""
         if fault.kind in self.left_out:
             return
         self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
@@ -124,7 +124,7 @@ class Chaos:
 
     @contextmanager
     def _outage(self) -> Iterator[None]:
-        """Allow the service to end at its start while its disk is full or its database is locked."""
+        """Allow the service to exit at startup while its disk is full or its database is locked."""
         self._outages += 1
         self._let_end()
         try:
@@ -146,7 +146,7 @@ class Chaos:
                 await anyio.sleep(fault.seconds)
             self._disk.make_room()
             self._timeline.add("room on the disk again")
-            await anyio.sleep(2.0)  # a start that failed meanwhile is noticed a moment later
+            await anyio.sleep(2.0)  # the supervisor notices a failed start a moment later
 
     async def _break_database(self, fault: Fault) -> None:
         with self._outage():
@@ -159,7 +159,7 @@ class Chaos:
                 self._timeline.add(f"not: {self._database.fault}", str(reason))
                 return
             self._timeline.add("database usable again")
-            await anyio.sleep(2.0)  # a start that failed meanwhile is noticed a moment later
+            await anyio.sleep(2.0)  # the supervisor notices a failed start a moment later
 
     async def _move_clock(self, fault: Fault) -> None:
         shift_s = CLOCK_SHIFTS_S[int(fault.pick * len(CLOCK_SHIFTS_S))]

@@ -1,6 +1,6 @@
 """The clients of a proof: they set up schedules, send messages and broadcasts, and deliver signed events to hooks.
 
-Each makes its request until it is accepted, at any node, and some make it again: an answer may be lost.
+Each repeats its request until it is accepted, at any node. Some repeat it after that, as if the answer had been lost.
 """
 
 import itertools
@@ -20,10 +20,10 @@ from tests.prove.platforms import Place
 from tests.prove.service import ProvenService
 
 RETRY_S = 0.5
-"""Pause before a request is made again, seconds."""
+"""Pause before a request is repeated, seconds."""
 
 TIMEOUT_S = 60.0
-"""How long an answer may take, seconds: longer than a process is frozen or its database away."""
+"""How long an answer may take, seconds. It is longer than a process is frozen or its database is away."""
 
 COMMIT_S = 1.0
 """How long the transaction of a killed process may still take to be committed, seconds."""
@@ -32,7 +32,7 @@ PERIOD_S = 60
 """Seconds between the due times of recurring schedules."""
 
 EXTRA_S = 20.0
-"""How long recurring schedules are due after the last fault, seconds: the service still works off its messages then."""
+"""How long recurring schedules are due after the last fault, seconds. The service still has messages to process."""
 
 GITHUB = "github"
 
@@ -42,13 +42,13 @@ class MadeRequest:
     """A request that was made.
 
     Attributes:
-        place: Where; None = a broadcast.
-        at: When it was made first, Unix seconds.
-        answers: Number of answers that accepted it for the first time, and number of those that called it a repetition.
-        known: Private places of people whom the service had heard before the first attempt.
-        reach: Number of chats that get a broadcast, by channel that is not left out, as the answer said.
+        place: The place; None = a broadcast.
+        at: When it was first made, Unix seconds.
+        answers: Number of answers that accepted it as new, and number of answers that called it a repetition.
+        known: Private places of people from whom the service had a message before the first attempt.
+        reach: Number of chats that get a broadcast according to the answer, for each channel that is not left out.
         refusal: The last answer that did not accept it.
-        state: What the API said about a message at the end; "" = it was not asked.
+        state: The API's final state of a message; "" = not queried.
     """
 
     planned: PlannedRequest
@@ -124,7 +124,7 @@ class Clients:
                 tasks.start_soon(self._make, request, started + request.at_s)
 
     async def ask_states(self) -> None:
-        """Ask what became of each message."""
+        """Query the state of each message."""
         for made in self.made.values():
             if made.planned.kind is RequestKind.SEND and made.place is not None:
                 path = f"/api/channels/{made.place.traits.channel}/messages/{made.planned.id}"
@@ -214,7 +214,7 @@ class Clients:
         return answer
 
     async def _schedule(self, client: httpx.AsyncClient, made: MadeRequest) -> httpx.Response:
-        """Set up a schedule, unless an earlier request did, whose answer was lost."""
+        """Set up a schedule, unless an earlier request did so and its answer was lost."""
         assert made.place is not None
         request, now = made.planned, datetime.now(UTC)
         where = {"channel": made.place.traits.channel, "chat": made.place.user.chat}
@@ -241,7 +241,7 @@ class Clients:
         return answer
 
     def _left_s(self) -> float:
-        """Return how long recurring schedules are still due, seconds."""
+        """Return how long recurring schedules remain due, seconds."""
         return self._ends_at - anyio.current_time()
 
 

@@ -32,7 +32,7 @@ class MovableClock:
         return self._shift is not None
 
     def shift(self, seconds: int) -> None:
-        """From now on, let the clock differ from the real one."""
+        """From now on, let the clock differ from the real one by an offset."""
         if self._shift is not None:
             self._shift[:] = seconds.to_bytes(_BYTES, sys.byteorder, signed=True)
 

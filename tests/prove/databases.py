@@ -31,7 +31,7 @@ class ProvenDatabase(ABC):
 
     @abstractmethod
     def is_created(self) -> bool:
-        """Return whether the service has begun to create it."""
+        """Return whether the service has begun to create the database."""
 
     @abstractmethod
     def read(self) -> Journal:
@@ -47,7 +47,7 @@ class ProvenDatabase(ABC):
 
 
 class SqliteDatabase(ProvenDatabase):
-    """The files in a data folder. As the fault, another process holds the write lock."""
+    """The files in a data folder. The fault: another process holds the write lock."""
 
     fault = "database locked"
 

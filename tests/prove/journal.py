@@ -26,7 +26,7 @@ SELECT (SELECT count(*) FROM inbox WHERE state IN ('new', 'running'))
     + (SELECT count(*) FROM schedule WHERE channel <> '' AND is_enabled = 1) AS rows
 """
 _WRONG = {
-    # A cron of every minute. An occurrence stands for the times that were missed after it.
+    # A cron that is due every minute. An occurrence also stands for the missed times after it.
     "due times of schedules without an occurrence after": """
         SELECT one.due_at FROM schedule_occurrence AS one
         WHERE EXISTS (SELECT 1 FROM schedule_occurrence AS later
@@ -53,7 +53,7 @@ _WRONG = {
         WHERE seq <= before
     """,
 }
-"""Contradictions: a description, and a query that must find nothing."""
+"""Contradictions: descriptions, each with a query that must find nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +115,13 @@ class OutboxRecord:
 
     @property
     def is_content(self) -> bool:
-        """Whether it is for people to read: a text or file that no later row replaces."""
+        """Whether people see it: a text or file that no later row replaces."""
         return self.body["kind"] in ("text", "file") and not self.body.get("provisional")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OccurrenceRecord:
-    """What the journal says about a due time. Times are Unix seconds by the service's clock."""
+    """The journal's data about a due time. Times are Unix seconds by the service's clock."""
 
     due_at: float
     outcome: str

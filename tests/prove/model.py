@@ -11,7 +11,7 @@ from tests.fakes.model import ModelReply, ModelRequest, ToolCall, text_of
 from tests.prove.plan import ModelBehavior, PlannedMessage
 
 MARK = re.compile(r"\b([mr]\d{5})v(\d+)\b")
-"""The mark and the version in the text of a person's message, or of a client's request."""
+"""The mark and the version in the text of a person's message or a client's request."""
 
 QUOTED = re.compile(r"^>.*$", re.MULTILINE)
 OUTPUTS = "/mnt/user-data/outputs"
@@ -22,7 +22,7 @@ HANG_TIMEOUT_S = 5.0
 
 
 def answer_text(mark: str, version: int, *, words: int = 0) -> str:
-    """Return the model's answer to a version of a message. Its end shows that it was not cut."""
+    """Return the model's answer to a version of a message. Its last words show that it is complete."""
     middle = " ".join(f"word{number}" for number in range(words)) or "as you asked"
     return f"Reply to {mark}v{version}: {middle}. End of {mark}v{version}."
 

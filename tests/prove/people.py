@@ -28,7 +28,7 @@ class People:
     """Carries out people's actions according to the plan.
 
     Attributes:
-        stops: By place, when people pressed a stop button, Unix seconds.
+        stops: When people pressed a stop button, by place, Unix seconds.
         presses: Number of button presses.
     """
 

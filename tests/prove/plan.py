@@ -20,12 +20,12 @@ class MessageKind(StrEnum):
     CHAT = "chat"
     COMMAND = "command"
     FILE = "file"
-    ASIDE = "aside"  # In a group, and not addressed to the bot.
+    ASIDE = "aside"  # In a group and not addressed to the bot.
     FILE_REQUEST = "file request"
     STRANGER = "stranger"  # From a person who may not use the bot.
-    HOOK = "hook"  # An event of another system.
-    SCHEDULE = "schedule"  # What a schedule sends when it is due.
-    NOTIFICATION = "notification"  # What a client of the API sends to people.
+    HOOK = "hook"  # An event from another system.
+    SCHEDULE = "schedule"  # A message that a schedule sends when it is due.
+    NOTIFICATION = "notification"  # A message that a client of the API sends to people.
 
 
 class RequestKind(StrEnum):
@@ -180,13 +180,13 @@ class PlannedRequest:
 
     Attributes:
         id: Its mark, which is in its text and in the model's answer: "r00042". Also its key or delivery ID.
-        place: Name of a private place that a person writes in before; of a broadcast: "".
+        place: Name of a private place in which a person wrote before; "" = a broadcast.
         at_s: Counts from the start.
-        behavior: How the model answers it.
-        is_doubled: Whether two clients make it at the same time.
-        repeats_s: Pauses before it is made again after it was accepted, seconds.
-        delay_s: How long after its creation a schedule is due once, seconds.
-        skips: Whether a schedule skips times that it missed.
+        behavior: How the model answers.
+        is_doubled: Whether two clients make the request at the same time.
+        repeats_s: Pauses before the request is repeated after its acceptance, seconds.
+        delay_s: How long after its creation a one-time schedule is due, seconds.
+        skips: Whether a schedule skips missed times.
         has_file: Whether a message has a file.
     """
 
@@ -204,7 +204,7 @@ class PlannedRequest:
 
     @property
     def message(self) -> PlannedMessage:
-        """Its text and the model's answer, as of a person's message."""
+        """Its text and the model's answer, in the form of a person's message."""
         return PlannedMessage(
             id=self.id,
             place=self.place,
@@ -228,7 +228,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that will happen to the service. Each list is in the order of time.
+    """Everything that will happen to the service. Each list is in order of time.
 
     Attributes:
         first_kills: Pauses between the creation of the database and the kills of the first starts, seconds. At these
@@ -245,7 +245,7 @@ class Plan:
 
     @property
     def answered(self) -> dict[str, PlannedMessage]:
-        """What the model answers, by mark: the messages of people, events of hooks, and messages of schedules."""
+        """Everything that the model answers, by mark: messages of people, events of hooks, messages of schedules."""
         return {**self.messages, **{one.id: one.message for one in self.requests}}
 
 
@@ -314,7 +314,7 @@ def _requests(
     actions: Sequence[Action],
     places: Sequence[PlaceTraits],
 ) -> tuple[PlannedRequest, ...]:
-    """Return the requests of clients, by their time. They have random numbers of their own: people's stay the same."""
+    """Return the requests of clients, by time. They use separate random numbers, so people's actions stay the same."""
     random_ = random.Random(f"{seed} requests")  # noqa: S311 - repeatable, not secret
     private = {one.name for one in places if one.private and not one.stranger}
     first_at: dict[str, float] = {}
@@ -337,7 +337,7 @@ def _requests(
     behaviors, weights = list(_REQUEST_MODEL_WEIGHTS), list(_REQUEST_MODEL_WEIGHTS.values())
     requests = []
     for number, kind in enumerate(kinds, start=1):
-        # What is due every minute begins as soon as it can.
+        # Schedules that are due every minute begin as early as possible.
         place = random_.choice(early if kind in {RequestKind.EVERY, RequestKind.CRON} else names)
         latest = first_at[place] if kind in {RequestKind.EVERY, RequestKind.CRON} else duration_s
         at_s, mark = random_.uniform(first_at[place], latest), f"r{number:05d}"

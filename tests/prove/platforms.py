@@ -44,7 +44,7 @@ class SimulatedPlatform(ABC):
     Attributes:
         channel: Name of the bot's section in the configuration.
         places: The places where people write to it.
-        calls: The bot's calls that may fail. A call that is listed more often fails more often.
+        calls: The bot's calls that may fail. A call listed several times fails more often.
         calls_webhook: Whether the platform calls the service, instead of the service connecting to it.
     """
 
@@ -73,7 +73,7 @@ class SimulatedPlatform(ABC):
     def call_at(self, service_url: str) -> None:
         """Call the service's webhooks below this address, instead of accepting connections.
 
-        Call this before reading `section`.
+        Call this before you read `section`.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""The verdict on the requests of clients, beside that on the messages of people. Pure.
+"""The verdict on the requests of clients, next to the verdict on the messages of people. Pure.
 
-An accepted event of a hook, and each message of a schedule, is judged like a message of a person. A notification must
-be shown once, and each due time of a schedule must have its message, or be told as missed.
+Accepted events of hooks and messages of schedules are judged like messages of people. A notification must be shown
+once. Each due time of a schedule must have its message or be reported as missed.
 """
 
 from collections import Counter
@@ -30,10 +30,10 @@ LATE_S: Final = 60.0
 """How late a due time may be missed, seconds."""
 
 CLOCK_S: Final = 1.0
-"""How exact times are compared, seconds."""
+"""Tolerance for comparing times, seconds."""
 
 _REFUSED: Final = frozenset({"queue_full", "rate_limited"})
-"""Details of occurrences whose message was refused, as `/schedule` tells people."""
+"""Details of occurrences whose message was refused, as `/schedule` shows them."""
 
 _STATES: Final = frozenset({"delivered", "uncertain"})
 
@@ -70,7 +70,7 @@ def judge_all(evidence: Evidence, requests: Sequence[MadeRequest]) -> Verdict:
 
 
 def _judge_answers(made: MadeRequest) -> Iterator[Violation]:
-    """Check that it was accepted, and called new at most once."""
+    """Check that a request was accepted, and accepted as new at most once."""
     if not made.is_accepted:
         text = f"{made.planned.kind} was never accepted: {made.refusal}"
         yield _violation(ViolationKind.STUCK, made.planned.id, text)
@@ -124,7 +124,7 @@ def _message_of(
 
 
 def _judge_schedules(journal: Journal, made: MadeRequest) -> Iterator[Violation]:
-    """Check each schedule that a request set up; it may be two, if the answer to the first attempt was lost."""
+    """Check each schedule that a request set up. There may be two if the answer to the first attempt was lost."""
     mark = made.planned.id
     mine = [one for one in journal.schedules if one.name == mark]
     if made.is_accepted and not mine:
@@ -146,13 +146,13 @@ def _judge_schedules(journal: Journal, made: MadeRequest) -> Iterator[Violation]
 
 
 def _is_of(row: InboxRecord, mark: str) -> bool:
-    """Return whether a schedule sent a message; another run of it after a press of a button is none of these."""
+    """Return whether a schedule sent a message. A repetition after a button press does not count."""
     words = own_words(str(row.body.get("text")))
     return row.event_id.partition(":")[0] not in {"press", "rerun"} and f"{mark}v1" in words
 
 
 def _judge_times(schedule: ScheduleRecord) -> Iterator[tuple[ViolationKind, str]]:
-    """Check that each due time has one occurrence or is told as missed, and that there are no others."""
+    """Check that each due time has one occurrence or is reported as missed, and that there are no other occurrences."""
     if schedule.is_enabled or schedule.paused_because != "ended":
         yield ViolationKind.STUCK, f"has not ended: {schedule.paused_because or 'enabled'}"
     for one in schedule.occurrences:
@@ -192,14 +192,14 @@ def _problem_of(
 
 
 def _is_due(schedule: ScheduleRecord, at: float) -> bool:
-    """Return whether a schedule is due at a time, also if the clock was set back to before it was set up."""
+    """Return whether a schedule is due at a time, even if the clock was set back to before its creation."""
     if schedule.end_at is not None and at > schedule.end_at:
         return False
     return any(abs(due_at - at) < CLOCK_S for due_at in _due_times(schedule, around=at))
 
 
 def _due_times(schedule: ScheduleRecord, *, around: float | None = None) -> Iterable[float]:
-    """Return when a schedule is due: once, or every minute from its beginning to its end; or the times around one."""
+    """Return a schedule's due times: one, or every minute from beginning to end, or those around a given time."""
     if schedule.kind == RequestKind.ONCE:
         return (datetime.fromisoformat(schedule.expression).timestamp(),)
     origin = 0.0 if schedule.kind == RequestKind.CRON else schedule.since
@@ -214,7 +214,7 @@ def _due_times(schedule: ScheduleRecord, *, around: float | None = None) -> Iter
 
 
 def _judge_broadcast(evidence: Evidence, made: MadeRequest) -> Iterator[MessageHistory]:
-    """Judge a broadcast in each chat that has it."""
+    """Judge a broadcast in each chat that got it."""
     seen = {
         place
         for place, shown in evidence.shown.items()
@@ -229,7 +229,7 @@ def _judge_broadcast(evidence: Evidence, made: MadeRequest) -> Iterator[MessageH
 def _judge_reach(
     evidence: Evidence, made: MadeRequest, histories: Sequence[MessageHistory]
 ) -> Iterator[Violation]:
-    """Check that as many chats of each channel have it as the answer said, and those of the people who had written."""
+    """Check that the announced number of chats of each channel got it, including those of people who had written."""
     found = [(one.sent.channel, one.sent.chat) for one in histories if one.outbox]
     counts = Counter(channel for channel, _ in found)
     for channel in sorted({*made.reach, *counts}):
@@ -245,7 +245,7 @@ def _judge_reach(
 def _judge_notification(
     evidence: Evidence, made: MadeRequest, channel: str, chat: str
 ) -> MessageHistory:
-    """Find a notification in a chat, and what people there saw of it."""
+    """Find a notification in a chat, with its messages as people there saw them."""
     rows = [row for row in _rows_of(evidence.journal, made, channel) if row.chat == chat]
     places = [name for name, of in evidence.chats.items() if of == (channel, chat)]
     shown = {
@@ -272,7 +272,7 @@ def _judge_notification(
 
 
 def _outcome_of(history: MessageHistory, made: MadeRequest) -> Outcome | None:
-    """Return what became of a notification in a chat: its text, and its file, are shown once."""
+    """Return the outcome of a notification in a chat. Its text and its file must each be shown once."""
     texts = [row for row in history.outbox if row.body["kind"] == "text"]
     files = [row for row in history.outbox if row.body["kind"] == "file"]
     outcomes = []

@@ -309,7 +309,7 @@ async def _start_system(
     timeline: Timeline,
     port: int,
 ) -> System:
-    """Prepare the service. Its processes are started later. Platforms call its webhooks at `port`."""
+    """Prepare the service. Its processes start later. Platforms call its webhooks at `port`."""
     if options.nodes == 1:
         disk, clock = stack.enter_context(SmallDisk(folder / "home")), MovableClock(folder)
         whole = {**config, "gateway": {"port": port}}
@@ -357,7 +357,7 @@ async def _perform(
     clients: Clients,
     records: Sequence[Callable[[], None]],
 ) -> float:
-    """Carry out the plan, and stop the service when it is quiet. Return how long quiet took, seconds.
+    """Carry out the plan, and stop the service when it is quiet. Return how long that took, seconds.
 
     `records` are functions that periodically drop unneeded records.
     """
@@ -392,7 +392,7 @@ async def _perform(
 
 
 async def _create_cron(node: ProvenService) -> None:
-    """Let a run start every minute. The journal's rows show whether each due time has one occurrence."""
+    """Create a cron that starts a run every minute. The journal shows whether each due time has one occurrence."""
     path, body = "/api/runs/crons", {"assistant_id": "lead_agent", **CRON}
     while True:
         with suppress(httpx.HTTPError):
@@ -407,7 +407,8 @@ async def _end(system: System, timeline: Timeline, people: People, clients: Clie
     for node in system.nodes:
         await node.end()
         if node is not system.nodes[-1]:
-            # The other nodes show the reactions of its last turns again, because they cannot know that they were shown.
+            # The other nodes show the reactions of its last turns again, because they cannot know whether it showed
+            # them.
             await _wait_for_quiet(system.database, timeline, people, clients)
 
 

@@ -1,4 +1,4 @@
-"""The service of a proof, which is ended in every possible way and always started again."""
+"""The service of a proof, which the proof ends in every possible way and always restarts."""
 
 import os
 import re
@@ -130,7 +130,7 @@ class ProvenService:
     Attributes:
         kills: How often the process was killed.
         starts: How often it was started.
-        replacements: How often it ended because its work had failed over to other nodes.
+        replacements: How often it exited because its work had failed over to other nodes.
         failures: Unexpected ends of the process, with the exit code, and wrong statements of its health.
     """
 
@@ -187,7 +187,7 @@ class ProvenService:
             await self._launch()
 
     async def kill_twice(self, pause_s: float) -> None:
-        """kill -9, and again while it starts."""
+        """kill -9, and again during the next start."""
         async with self._lock:
             await self._kill("kill")
             await self._launch()
@@ -196,7 +196,7 @@ class ProvenService:
             await self._launch()
 
     async def kill_while_stopping(self, pause_s: float) -> None:
-        """SIGTERM, and kill -9 while it stops."""
+        """SIGTERM, then kill -9 while it stops."""
         async with self._lock:
             if self.service.running:
                 self._note("stop")
@@ -212,7 +212,7 @@ class ProvenService:
             await self._launch()
 
     async def freeze(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after a while."""
+        """SIGSTOP, then SIGCONT after a while."""
         async with self._lock:
             if not self.service.running:
                 return
@@ -223,7 +223,7 @@ class ProvenService:
             self._note("continue")
 
     async def end(self) -> None:
-        """Stop the service for good; the supervisor must have ended."""
+        """Stop the service for good. The supervisor must have ended before."""
         async with self._lock:
             await self._stop()
 
@@ -241,7 +241,7 @@ class ProvenService:
         return self.service.running and await self.service.has_started()
 
     async def check_quiet(self) -> None:
-        """Record statements of the service's health and metrics that contradict that everything is answered."""
+        """Record anything in the service's health and metrics that contradicts that everything is answered."""
         try:
             async with self.service.client() as client:
                 await self._check_channels(client)

@@ -61,7 +61,7 @@ class SlackPlatform(SimulatedPlatform):
         stranger = SlackDirectUser(self.server, user="U0STRANGER")
         self.places.append(Place(stranger, stranger_traits(channel)))
         for number in range(1, 3):
-            # Deleting a root removes its thread, so people there delete nothing.
+            # Deleting a root message removes its thread, so people there delete nothing.
             traits = PlaceTraits(
                 name=f"{channel} thread {number}",
                 channel=channel,

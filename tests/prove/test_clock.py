@@ -1,4 +1,4 @@
-"""The movable clock changes the time of day of a running process, and nothing else."""
+"""The movable clock changes only the time of day of a running process."""
 
 import os
 import subprocess

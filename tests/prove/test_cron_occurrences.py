@@ -1,4 +1,4 @@
-"""The proof's statements about schedules: holes between due times, and runs that nobody noted, are found."""
+"""The proof's queries about schedules find gaps between due times, and runs without an occurrence."""
 
 import sqlite3
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The verdict on clients finds planted problems: what fired twice or not at all, and what was lost or shown twice."""
+"""The verdict on clients finds planted problems: schedules that fired twice or never, messages lost or shown twice."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -106,7 +106,7 @@ def kinds(found: Verdict) -> list[ViolationKind]:
 
 
 def of_schedule(*occurrences: OccurrenceRecord, **changes: Any) -> list[ViolationKind]:  # noqa: ANN401
-    """Return the violations if the given times of a schedule ran, each with its answer."""
+    """Return the violations if a schedule ran at the given times, each with its answer."""
     numbers = [one.inbox_id for one in occurrences if one.inbox_id is not None]
     rows = [sent(number) for number in numbers]
     outbox = [delivered(number) for number in numbers]

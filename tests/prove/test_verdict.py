@@ -1,4 +1,4 @@
-"""The verdict finds planted problems: a lost, a doubled, a stale and a stuck message, and damage."""
+"""The verdict finds planted problems: a lost, a doubled, a stale and a stuck message, and a damaged database."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -291,7 +291,7 @@ def test_answers_in_the_wrong_order_are_found() -> None:
     messages, rows = [sent(1), sent(2)], [accepted(1), accepted(2)]
     found = verdict(messages, rows, [delivered(1), delivered(2)], [shown(2), shown(1)])
     assert kinds(found) == [ViolationKind.OUT_OF_ORDER]
-    rows = [accepted(1), accepted(2, thread_id="thread-2")]  # /new was sent in between
+    rows = [accepted(1), accepted(2, thread_id="thread-2")]  # /new came in between
     found = verdict(messages, rows, [delivered(1), delivered(2)], [shown(2), shown(1)])
     assert kinds(found) == []
 

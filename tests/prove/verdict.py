@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     NOTHING_SAID = "the model said nothing in a group"
     IGNORED = "not for the bot"
     UNDELIVERED = (
-        "given up by the platform"  # The bot was away for longer than the platform repeats events.
+        "given up by the platform"  # The bot was away longer than the platform repeats events.
     )
 
 
@@ -110,12 +110,12 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything that is known when everything is quiet.
+    """All evidence, collected once everything is quiet.
 
     Attributes:
-        shown: By place, the bot's messages as people see them, oldest first.
-        chats: By place, its channel and chat.
-        stops: By place, when people pressed a stop button.
+        shown: The bot's messages as people see them, oldest first, by place.
+        chats: Channel and chat, by place.
+        stops: When people pressed a stop button, by place.
         interrupting: Channels in which a message interrupts the active turn.
         platform_violations: Violations that the platforms found in the bot's requests.
         service_failures: Unexpected ends of the process.
@@ -133,9 +133,9 @@ class Evidence:
 
 @dataclass(slots=True, kw_only=True)
 class MessageHistory:
-    """A message with everything that belongs to it, and its outcome; None = a promise was broken.
+    """A message with everything that belongs to it, and its outcome. None = a promise was broken.
 
-    `marks`: its own, and those of messages that were sent together with it.
+    `marks`: its own mark, and those of messages that were sent together with it.
     """
 
     sent: SentMessage
@@ -226,12 +226,12 @@ class _VerdictBuilder:
     def judge(self, sent: SentMessage) -> MessageHistory:
         """Find a message's history and its outcome."""
         rows = list(self._rows[sent.channel, sent.chat, sent.message_id])
-        # Files and words that were sent together have one row, the first message's.
+        # Files and words sent together share one row, that of the first message.
         rows = rows or [row for row in self._by_mark[sent.id] if row.chat == sent.chat]
         # The row of a gesture's first message has the content of the others, and the answer.
         rows = [self._by_id.get(row.body.get("part_of") or row.id, row) for row in rows]
         rows += [again for row in rows for again in self._again[str(row.id)] if again not in rows]
-        # A message that a run took shares the answer or failure of that run's turn.
+        # A message that a run consumed shares the answer or failure of that run's turn.
         runs = {row.run_id for row in rows if row.run_id}
         together = {row.id: row for run in runs for row in self._by_run[run]}
         together |= {row.id: row for row in rows}
@@ -312,7 +312,7 @@ class _VerdictBuilder:
         denials = self._denials[sent.channel, sent.chat]
         history.outbox += denials
         if any(one.state == "uncertain" for one in denials):
-            return Outcome.UNCERTAIN  # It was sent once, and it is not known whether it arrived.
+            return Outcome.UNCERTAIN  # It was sent once, and nobody knows whether it arrived.
         return self._outcome_without_row(history)
 
     def _outcome_without_row(self, history: MessageHistory) -> Outcome | None:
@@ -330,7 +330,7 @@ class _VerdictBuilder:
         return None
 
     def _is_refusal_told(self, history: MessageHistory) -> bool:
-        """Whether its own notice, or a notice about several messages, says that it was refused."""
+        """Return whether its own notice, or a notice about several messages, says that it was refused."""
         chat = history.sent.channel, history.sent.chat
         own = [one for one in self._notices[chat] if one.replies_to == history.sent.message_id]
         history.outbox += own
@@ -340,7 +340,7 @@ class _VerdictBuilder:
         return self._notices_left[chat] >= 0
 
     def _is_notice_uncertain(self, history: MessageHistory) -> bool:
-        """Whether the outbox says that it is not known whether such a notice arrived."""
+        """Return whether the outbox calls the delivery of such a notice uncertain."""
         chat = history.sent.channel, history.sent.chat
         own = [one for one in self._notices[chat] if one.replies_to == history.sent.message_id]
         if any(one.state == "uncertain" for one in own):
@@ -349,7 +349,7 @@ class _VerdictBuilder:
         return self._uncertain_left[chat] >= 0
 
     def _outcome_of_answer(self, history: MessageHistory) -> Outcome:
-        """Return the outcome of an answered message: whether the answer is to its present text."""
+        """Return the outcome of an answered message, which depends on whether the answer is to its current text."""
         sent = history.sent
         arrived = [edit.version for edit in sent.edits if edit.arrival is Arrival.CONFIRMED]
         newest = max([1, *arrived])
@@ -372,7 +372,7 @@ class _VerdictBuilder:
         return any(":rerun:" in one.key for one in history.outbox)
 
     def _was_stopped(self, history: MessageHistory) -> bool:
-        """Whether the person sent /stop or pressed a stop button after it."""
+        """Return whether the person sent /stop or pressed a stop button after it."""
         sent, own = history.sent, history.inbox[0]
         pressed = any(at >= sent.sent_at for at in self._evidence.stops.get(sent.place, ()))
         stops = self._stops.get((own.channel, own.chat), ())
@@ -384,7 +384,7 @@ class _VerdictBuilder:
         )
 
     def _was_interrupted(self, history: MessageHistory) -> bool:
-        """Whether a later message interrupted its turn.
+        """Return whether a later message interrupted its turn.
 
         If its run failed and the process was killed before saying so, the person reads that the turn was interrupted.
         """
@@ -400,7 +400,7 @@ class _VerdictBuilder:
         )
 
     def _was_nothing_said(self, history: MessageHistory) -> bool:
-        """Whether it was in a group, and the model said nothing to it or to another message of its run."""
+        """Return whether it was in a group and the model did not answer it or another message of its run."""
         own = history.inbox[0]
         runs = {row.run_id for row in history.inbox} - {None}
         others = (mark for run in runs for row in self._by_run[str(run)] for mark in _marks(row))
@@ -410,13 +410,13 @@ class _VerdictBuilder:
         return is_empty and own.state == "done" and own.body.get("is_private") is False
 
     def _count_retries(self, history: MessageHistory) -> int:
-        """How often the person sent /retry after it."""
+        """Return how often the person sent /retry after it."""
         own = history.inbox[0]
         later = (row for row in self._by_conversation[own.conversation_id] if row.seq > own.seq)
         return sum("/retry" in str(row.body.get("text")) for row in later)
 
     def _count_reruns(self, history: MessageHistory) -> int:
-        """How often another message of its run was run again after an edit, which answers both again."""
+        """Return how often another message of its run was run again after an edit, which answers both again."""
         runs = {row.run_id for row in history.inbox} - {None}
         own = {row.id for row in history.inbox}
         rows = self._by_conversation[history.inbox[0].conversation_id]
@@ -425,7 +425,7 @@ class _VerdictBuilder:
         return sum(of in others for _, of, *_ in reruns)
 
     def _check_repeats(self, history: MessageHistory) -> None:
-        """Check that a version is answered once, and once more for each attempt whose outcome the platform hid."""
+        """Check that a version has one answer, plus at most one for each attempt whose outcome the platform hid."""
         sent = history.sent
         places = ((sent.channel, sent.chat, message.id) for message in history.shown)
         # If a message was injected into an earlier turn that then ran again, that turn's answer is the answer.
@@ -454,7 +454,7 @@ class _VerdictBuilder:
         ids = {message.id for message in history.shown}
         in_doubt = [one for one in history.outbox if one.is_content and one.state == "uncertain"]
         if any(one.platform_id not in ids for one in in_doubt):
-            return  # A missing part may be one that the outbox calls uncertain.
+            return  # The outbox may call a missing part uncertain.
         for version in _answers(history, sent):
             ends = {
                 min(int(at), len(sent.versions))
@@ -559,7 +559,7 @@ def _violate(history: MessageHistory, kind: ViolationKind, text: str) -> None:
 
 
 def _is_about(message: ShownMessage, sent: SentMessage) -> bool:
-    """Return whether a message is about another, by its mark. The messages of a schedule share theirs."""
+    """Return whether a message is about another one, by its mark. The messages of a schedule share a mark."""
     if sent.kind is MessageKind.SCHEDULE:
         return False
     return message.file == f"{sent.id}.txt" or f"Reply to {sent.id}v" in message.text
@@ -570,7 +570,7 @@ def _tells_failure(message: ShownMessage) -> bool:
 
 
 def _is_shown(history: MessageHistory, row: OutboxRecord) -> bool:
-    """Return whether people see what an outbox row of unknown outcome sent."""
+    """Return whether people see the message of an outbox row with an unknown outcome."""
     if row.body["kind"] == "file":
         return any(message.file == row.body.get("name") for message in history.shown)
     return any(message.text and not message.file for message in history.shown)
@@ -625,7 +625,7 @@ def _is_outside(row: InboxRecord) -> bool:
 def _answers(history: MessageHistory, sent: SentMessage) -> dict[int, list[ShownMessage]]:
     """Return, by version of the message, the messages that begin an answer to it.
 
-    An answer to a message that was sent together with it counts too. That message may have more versions.
+    An answer to a message that was sent together with it also counts. That message may have more versions.
     """
     found: dict[int, list[ShownMessage]] = {}
     for message in history.shown:
