@@ -1,4 +1,4 @@
-# Takes the place of the image of nginx where there is no registry: it fills the templates in, and serves them.
+# Replaces the nginx image where no registry is available: fills in the templates and serves them.
 ARG BASE
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends nginx-light gettext-base && rm -rf /var/lib/apt/lists/* \

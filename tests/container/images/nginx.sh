@@ -1,5 +1,5 @@
 #!/bin/sh
-# Replaces the variables that are set, as the image of nginx does: nginx's own ones stay.
+# Replaces variables that are set, as the nginx image does. nginx's own variables stay.
 set -eu
 names=$(env | sed 's/=.*//; s/^/$/' | tr '\n' ' ')
 for template in /etc/nginx/templates/*.template; do

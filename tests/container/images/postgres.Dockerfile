@@ -1,4 +1,4 @@
-# Takes the place of the image of PostgreSQL where there is no registry: the same variables, volume and user, Debian's server.
+# Replaces the PostgreSQL image where no registry is available: the same variables, volume and user, with Debian's server.
 ARG BASE
 FROM ${BASE}
 RUN apt-get update && apt-get install -y --no-install-recommends postgresql && rm -rf /var/lib/apt/lists/* \

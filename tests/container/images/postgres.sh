@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates the database on the first start, as the image of PostgreSQL does: meanwhile a server answers on its socket only.
+# Creates the database on the first start, as the PostgreSQL image does. Until then, a server listens only on its socket.
 set -eu
 run_as="setpriv --reuid postgres --regid postgres --init-groups"
 mkdir -p /var/run/postgresql
