@@ -32,22 +32,22 @@ _MEMORY = ("/proc/", "/sys/", "/dev/")
 """File systems of the kernel: nothing is read from a disk."""
 
 _PASSES = {
-    "logging/__init__.py": "log lines: a pipe or the file of the service",
-    "<frozen importlib": "imports: which of them are left depends on what ran before",
-    "linecache.py": "the source of a traceback that is logged",
+    "logging/__init__.py": "log lines go to a pipe or the service's log file",
+    "<frozen importlib": "imports: which ones are still missing depends on what ran before",
+    "linecache.py": "reads the source code for a logged traceback",
     "asyncio/base_events.py:subprocess_exec": "asyncio starts processes in the event loop",
     "/coverage/": "measures the tests",
 }
 
 ALLOWED = {
-    "gateway/config.py:read_admin_token": "a command that looks for the service",
-    "store/data_folder.py:running_address": "a command that looks for the service",
-    "gateway/terminal/interactive.py:_on_enter": "a person at the terminal sent a line: it goes into the history file",
-    "gateway/config_reload.py:_content_hash": "the start: the configuration that was read; later in a thread",
-    "gateway/version.py:get_version": "the start",
-    "store/data_folder.py:read_or_create_key": "the start: a key of the data folder",
-    "store/data_folder.py:_read_written": "the start: a key of the data folder",
-    "store/data_folder.py:record_address": "the start: before the first request is answered",
+    "gateway/config.py:read_admin_token": "a command that finds the service; it serves no clients",
+    "store/data_folder.py:running_address": "a command that finds the service; it serves no clients",
+    "gateway/terminal/interactive.py:_on_enter": "a person sent a line at the terminal: writes the history file",
+    "gateway/config_reload.py:_content_hash": "at startup: hashes the configuration; later, in a thread",
+    "gateway/version.py:get_version": "at startup",
+    "store/data_folder.py:read_or_create_key": "at startup: reads a key in the data folder",
+    "store/data_folder.py:_read_written": "at startup: reads a key in the data folder",
+    "store/data_folder.py:record_address": "at startup: before the first request is answered",
 }
 """Functions that may block the event loop, and why: no client is served yet, or it happens once."""
 

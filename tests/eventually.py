@@ -17,8 +17,7 @@ WITHIN_S = 60.0
 """Generous, because a busy machine is slow. The wait ends as soon as the condition holds."""
 
 LONGEST_PAUSE_S = 0.05
-"""Longest pause between two probes of a slow condition, seconds. Probing takes CPU time away from the work it waits
-for."""
+"""Longest pause between probes of a slow condition, seconds. Probing takes CPU time from the work it waits for."""
 
 _SHOWN_CHARS = 2_000
 _TRANSPARENT = frozenset(

@@ -337,8 +337,7 @@ def _server_for(environment: Mapping[str, str]) -> _ForkServer:
 
 @atexit.register
 def close_servers() -> None:
-    """Stop the fork servers. Their CPU time, and that of their finished children, then counts as this process's
-    children's."""
+    """Stop the fork servers. From then on, their CPU time, with that of their ended children, counts as children's."""
     for key, server in list(_servers.items()):
         if not server.is_shared:
             _servers.pop(key).close()

@@ -42,5 +42,5 @@ def _take_block() -> Iterator[int]:
                 continue
             mark.detach()  # stays open on purpose
             return cycle(range(first + 1, first + _BLOCK))
-    message = "no free ports: too many suites run"
+    message = "no free ports: too many suites are running"
     raise OSError(message)

@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from typing import Any
 
 _ONE_NODE = (
-    "does nothing: where there is one node, nobody calls it; the protocol has it for several"
+    "does nothing, and is never called with a single node; the protocol needs it for several nodes"
 )
 _ONE_FOLDER = (
-    "does nothing: where no files are copied, nobody calls it; the protocol has it for buckets"
+    "does nothing, and is never called when no files are copied; the protocol needs it for buckets"
 )
 
 EXCUSED = {
-    "agent/sandbox/search.py": "searches in a process without site packages, and so without coverage",
-    "agent/uploads/worker.py": "converts in a process that may write no file, and so no measurement",
-    "bots/common/adapter.py:BaseAdapter.connect": "tells who writes an adapter what it lacks",
-    "bots/slack/format.py:_Slack.table": "belongs to a dialect; tables are drawn as code before Slack's is asked",
+    "agent/sandbox/search.py": "searches in a process without site packages, so without coverage",
+    "agent/uploads/worker.py": "converts in a process that may not write files, so no measurement, either",
+    "bots/common/adapter.py:BaseAdapter.connect": "tells authors of adapters which method is missing",
+    "bots/slack/format.py:_Slack.table": "belongs to a dialect; tables become code before Slack's dialect is used",
     "store/files/mirror.py:SharedFolder.check": _ONE_FOLDER,
     "store/files/mirror.py:SharedFolder.list_areas": _ONE_FOLDER,
     "store/files/mirror.py:SharedFolder.store_if_latest": _ONE_FOLDER,

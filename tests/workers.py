@@ -25,8 +25,7 @@ SLOW_FOLDERS = ("tests/faults/", "tests/lab/fuzz/", "tests/journeys/", "tests/pr
 """Modules whose tests each wait for seconds. They start first, so that none runs alone at the end."""
 
 FROM_THE_END = 3
-"""One in this many workers starts with quick tests, from the end of the list: if all workers waited, the CPUs would
-idle."""
+"""One in this many workers starts with quick tests from the end of the list. If all workers waited, CPUs would idle."""
 
 CHUNK = 8
 """How many quick tests of one file a worker takes at once."""
@@ -39,7 +38,7 @@ Chunk = list[int]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--workers`."""
-    text = "collect the tests once, and have N processes that are forked run them"
+    text = "collect the tests once, and run them in N forked processes"
     parser.addoption("--workers", type=int, default=0, metavar="N", help=text)
 
 

@@ -1,5 +1,4 @@
-"""MCP servers that send requests, over stdio and streamable HTTP: questions, progress, sampling, changes of their
-tools."""
+"""MCP servers that send requests over stdio and streamable HTTP: questions, progress, sampling, changed tools."""
 
 import asyncio
 import subprocess

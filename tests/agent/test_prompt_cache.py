@@ -21,8 +21,7 @@ from tests.fakes.model_switches import ModelSwitches
 
 TURNS = 24
 MIN_HIT_RATE = 0.94
-"""Minimum share of cache hits. It is low because the first of few requests hits nothing: `make bench BENCH=agent` has
-50 turns and 97%."""
+"""Minimum share of cache hits. The first of few requests hits nothing: `make bench BENCH=agent` has 97% in 50 turns."""
 
 
 @pytest.mark.parametrize("entry", [openai_entry, anthropic_entry])

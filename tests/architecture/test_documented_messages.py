@@ -28,8 +28,7 @@ OF_PLATFORMS = {
 _HEADER = re.compile(r"^\| [^|]*(?:message|symptom)[^|]* \|")
 _QUOTED = re.compile(r"`([^`]+)`|\"([^\"]+)\"")
 _VARIES = re.compile(r"\.\.\.|;|\(\w+\)|\b\w+(?:\.\w+)+\b|GET /\S+|\w+: true")
-"""Parts of a quoted message that are not its fixed text: omissions, codes, and configuration keys; also quotes that are
-not messages."""
+"""Parts of a quoted message that vary: omissions, codes, and configuration keys. Also quotes that are not messages."""
 
 
 def quoted(page: Path) -> Iterator[str]:

@@ -49,7 +49,7 @@ BROAD_EXCEPTS = {
     "agent/skills/scanner.py": "a model's scan: any failure blocks the skill",
     "agent/subagents/executor.py": "a subagent: its error goes to the lead agent",
     "store/node_calls.py": "a call from another node: the caller gets the error",
-    "store/postgres/membership.py": "a heartbeat: without heartbeats, the other nodes would take this one for dead",
+    "store/postgres/membership.py": "a heartbeat: without heartbeats, the other nodes would declare this one dead",
     "gateway/runtime/creation.py": "the write of a run's start: the error goes to the caller that starts the run",
     "gateway/runtime/execution.py": "a run: whatever a graph raises becomes its error, and must not end the others",
     "gateway/runtime/runs.py": "a run whose row could not be written leaves its queue",
@@ -166,8 +166,7 @@ def _counted_or_tested(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def test_only_the_packages_of_nodes_ask_whether_there_are_several() -> None:
-    """Other packages ask about the work instead: which node does it, which one continues it, this node's share of a
-    limit."""
+    """Other packages ask about the work: which node does it, which one continues it, this node's share of a limit."""
     asking = [
         f"{name}:{asked.lineno}"
         for name, tree in trees().items()

@@ -107,8 +107,7 @@ def test_a_deceptive_link_shows_where_it_goes(render: Callable[[str], str], mark
 def test_a_forbidden_link_is_not_a_link_on_platforms_that_read_markdown(
     url: str, render: Callable[[str], str]
 ) -> None:
-    """The parser leaves it as text. So do the platforms, because it is sent as rich text or with the bracket as an
-    entity."""
+    """The parser leaves it as text. So do the platforms: it is sent as rich text or with the bracket as an entity."""
     shown = render(f"See [www.bank.com]({url}).")
     literal = f"{{'type': 'text', 'text': 'See [www.bank.com]({url}).'}}"
     assert literal in shown or f"[www.bank.com&#93;({url})" in shown

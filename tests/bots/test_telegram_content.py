@@ -57,7 +57,8 @@ SENT = {"message_id": 33, "date": AT, "chat": PRIVATE, "from": BOB}
 
 Kind = Literal["read", "named", "quoted", "around", "service"]
 """How the adapter treats a field. Read: as words, or as a file. Named: the message says that it is there. Quoted: the
-person refers to it. Around: it adds nothing to the content. Service messages have no author who waits for an answer."""
+person refers to it. Around: it adds nothing to the content. Service messages have no author who waits for an answer.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

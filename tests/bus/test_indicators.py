@@ -142,8 +142,7 @@ async def test_an_answer_of_which_one_text_was_refused_says_so_and_is_not_marked
 
 
 async def test_a_refusal_leaves_memory_without_a_garbage_collection(tmp_path: Path) -> None:
-    """Under load there are many refusals. Each would hold its message and the frames of the call until a full
-    collection."""
+    """Under load there are many refusals. Each would hold its message and the call's frames until a full collection."""
 
     class RefusalError(DeliveryError):
         alive = 0

@@ -1,5 +1,4 @@
-"""Answers that are too long for a chat: the beginning is sent as messages, the whole as a file. Endless answers are
-stopped."""
+"""Answers that are too long for a chat: the beginning is sent as messages, the whole as a file. Endless ones end."""
 
 from pathlib import Path
 

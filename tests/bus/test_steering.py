@@ -258,8 +258,7 @@ async def test_a_row_that_a_run_consumed_is_finished_without_a_reply(
 async def test_a_message_waits_for_its_thread_as_long_as_an_outage_lasts(
     tmp_path: Path, mode: Literal["steer", "queue"]
 ) -> None:
-    """Until the outage ends, it is unknown whether a run consumed the message. If an edit arrives before then, the bot
-    offers to answer it."""
+    """Until then, nobody knows whether a run consumed it. If it is edited in the meantime, the bot offers to answer."""
     policy = OPEN.model_copy(update={"session": SessionConfig(busy=mode)})
     async with FakeLangGraph() as server:
         await _die_before_a_consumed_message_is_finished(tmp_path, server)

@@ -66,7 +66,7 @@ IMPOSSIBLE: Mapping[tuple[str, str], str] = {
 """Turns that are impossible on a platform, and why."""
 
 WITHOUT_ROWS: Mapping[str, str] = {
-    "terminal": "a process of ours at each end; its messages are gone with the session",
+    "terminal": "both ends are our processes, and messages disappear with the session",
 }
 """Platforms that are not in the matrix, and why."""
 
