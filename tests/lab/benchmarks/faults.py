@@ -98,7 +98,7 @@ class _Ledger:
         return [text for text in self.said if not answered[text]]
 
     def apologies(self) -> Counter[str]:
-        """Return how often the bot said that it refused or gave up a message."""
+        """Return how often the bot reported that it refused or gave up on a message."""
         heard = [text for user in self.users for text in user.bot_messages()]
         return Counter(
             {why: sum(words in text for text in heard) for why, words in APOLOGIES.items()}

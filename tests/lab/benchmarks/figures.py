@@ -20,7 +20,8 @@ class Figure(NamedTuple):
     """One measured number.
 
     Attributes:
-        what: The measured quantity. value: The number.
+        what: The measured quantity.
+        value: The number.
         unit: Its unit.
         bar: The bar of SPEC 8, such as "< 1.5" or ">= 300"; "" = none.
         peers: Figures of other software, with their source.
@@ -104,8 +105,9 @@ def paired(
         bar: The bar of the ratio.
         pairs: For each round, the reference's value and Parley's.
         sides: The names of the reference and of Parley.
-        peers: Figures of other software. >>> [(figure.what, figure.value) for figure in paired("CPU", "ms", "", [(10.0,
-        10.0), (10.0, 12.0), (8.0, 8.8)])]
+        peers: Figures of other software.
+
+    >>> [(figure.what, figure.value) for figure in paired("CPU", "ms", "", [(10.0, 10.0), (10.0, 12.0), (8.0, 8.8)])]
     [('CPU, bare', 10.0), ('CPU, Parley', 10.0), ('CPU, ratio (1.00 to 1.20)', 1.1)]
     """
     theirs, own = (statistics.median(side) for side in zip(*pairs, strict=True))

@@ -65,7 +65,11 @@ _FILL_CHATS = (
 
 
 class _TimedDatabase(Database):
-    """Records how long each transaction, including its commit, and each read takes. Attributes: took: Seconds."""
+    """Records how long each transaction, including its commit, and each read takes.
+
+    Attributes:
+        took: Durations, seconds.
+    """
 
     def __init__(self, database: Database) -> None:
         vars(self).update(vars(database))

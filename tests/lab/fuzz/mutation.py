@@ -62,8 +62,9 @@ def damage_json(rng: Random, original: Any, others: Sequence[Any] = ()) -> Any: 
     """Replace, remove, add and mix up to six parts of a JSON value.
 
     Args:
-        rng: Makes all random choices. original: The value, which stays unchanged. others: Values whose parts may be
-        added.
+        rng: Makes all random choices.
+        original: The value, which stays unchanged.
+        others: Values whose parts may be added.
     """
     root = [copy.deepcopy(original)]
     for _ in range(rng.randint(0, 6)):
