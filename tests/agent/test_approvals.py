@@ -232,7 +232,7 @@ async def test_a_skill_in_use_approves_its_tools_until_the_next_message(tmp_path
     put_skill(tmp_path, "Write Read")
     script = ScriptedChatModel.playing(
         ModelReply(calls=(write("a.txt", "first"),)),  # before the skill is read: needs approval
-        ModelReply(calls=(skill_reading(), write("b.txt", "beside"))),  # beside it: also asked
+        ModelReply(calls=(skill_reading(), write("b.txt", "beside"))),  # same step: also asked
         ModelReply(calls=(write("c.txt", "later"),)),
         "Done.",
         ModelReply(calls=(write("d.txt", "next"),)),  # after the next message: needs approval again

@@ -245,7 +245,7 @@ async def test_a_failing_model_is_reported(tmp_path: Path) -> None:
 
 
 class RecordingMiddleware(AgentMiddleware[Any, Any]):
-    """Counts what it sees."""
+    """Counts the calls it sees."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -153,7 +153,7 @@ def test_a_whole_message_among_streamed_tokens_is_streamed_once() -> None:
 
 
 def test_states_that_come_before_their_tokens_repeat_the_text() -> None:
-    """Why the order matters: the graph streams the tokens of a message before the state that holds it."""
+    """The order matters: the graph streams a message's tokens before the state that contains the message."""
     answer = AIMessage("Hello", id="a2")
     events = told(values(answer), chunk("Hel"), chunk("lo"))
     assert "".join(one["content"] for one in spoken(events)) == "HelloHello"

@@ -102,7 +102,7 @@ def test_shell_commands_are_scanned_in_linear_time(almost: str) -> None:
 
 @pytest.mark.usefixtures("interrupted")
 def test_blanks_in_a_tag_take_time_in_proportion() -> None:
-    """Input that anybody can write."""
+    """Anybody can write such input."""
     text = f"<{' ' * LONG}x"
     assert escape_reserved_tags(text) == text
 

@@ -117,7 +117,8 @@ async def test_a_model_that_will_not_stop_is_stopped(tmp_path: Path) -> None:
     said = [m.text for m in messages if isinstance(m, AIMessage)]
     assert said == ["Let me look. "] * 6
     assert not any(m.tool_calls for m in messages[-2:] if isinstance(m, AIMessage))
-    # The two answers at the end of the first turn reach the model as one: strict templates reject consecutive ones.
+    # The model gets the two answers at the end of the first turn as one, because strict templates reject consecutive
+    # ones.
     types = [message.type for message in model.prompts[-1]]
     assert all(pair != ("ai", "ai") for pair in pairwise(types))
     assert "Let me look. \n\nLet me look. " in [message.text for message in model.prompts[-1]]

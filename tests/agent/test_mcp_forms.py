@@ -106,7 +106,7 @@ def test_an_address_is_shown() -> None:
 
 
 def test_a_number_answers_a_form_and_chooses_no_button() -> None:
-    """The bus reads numbers as choices, unless the form says that the answer may be one."""
+    """The bus reads numbers as choices, unless the form says that the answer may be a number."""
     asked: list[Any] = []
 
     def interrupt(value: Any) -> object:  # noqa: ANN401 - as LangGraph's

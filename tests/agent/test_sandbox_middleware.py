@@ -22,7 +22,7 @@ from tests.fakes.scripted import ScriptedChatModel
 
 
 class RecordingSandboxProvider(LocalSandboxProvider):
-    """Writes down what it is asked for."""
+    """Records the requests that it gets."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(ThreadStorage(home))

@@ -35,7 +35,7 @@ def look(call_id: str, **more: object) -> dict[str, Any]:
 
 @asynccontextmanager
 async def agents_at(home: Path, *models: Mapping[str, object]) -> AsyncIterator[AgentFactory]:
-    """Open the agent with the service's own checkpoints: each turn reads what the one before saved."""
+    """Open the agent with the service's checkpoints, so that each turn reads what the previous one saved."""
     config = AgentConfig.model_validate({"models": list(models), "memory": {"enabled": False}})
     async with (
         open_checkpointer(home) as checkpointer,

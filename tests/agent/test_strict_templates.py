@@ -1,4 +1,4 @@
-"""Servers with strict chat templates accept every request of a thread, whatever happened in it."""
+"""Servers with strict chat templates accept every request of a thread, whatever has happened in it."""
 
 import os
 from collections import deque

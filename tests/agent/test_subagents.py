@@ -1,4 +1,4 @@
-"""Delegation through the whole agent: results, events, failures, deadlines, cancellation, and what must not leak."""
+"""Delegation through the whole agent: results, events, failures, deadlines, cancellation, and possible leaks."""
 
 import asyncio
 import json

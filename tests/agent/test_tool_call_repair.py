@@ -56,7 +56,7 @@ async def test_malformed_json_arguments_are_reported_to_the_model(tmp_path: Path
         ("{'path': '/a'}", "Expecting property name enclosed in double quotes at line 1, column 2"),
         ('{\n"path": "/a",\n"line": one}', "Expecting value at line 3, column 9"),
         ('["/a"]', "They must be one JSON object."),
-        ('"' + "x" * 20_000, "Unterminated string"),  # langchain takes quadratic time for it
+        ('"' + "x" * 20_000, "Unterminated string"),  # langchain takes quadratic time here
     ],
 )
 @pytest.mark.parametrize("streams", [True, False])

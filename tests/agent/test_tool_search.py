@@ -56,7 +56,7 @@ async def agent_with_many_tools(
 
 
 def plan(*calls: tuple[str, dict[str, Any]]) -> Any:  # noqa: ANN401 - an answer
-    """Return an answer that makes one of these calls for each message."""
+    """Return an answer function that makes one of these calls for each message."""
 
     def answer(request: ModelRequest) -> ModelReply:
         turn = sum(message["role"] == "user" for message in request.messages) - 1

@@ -1,4 +1,4 @@
-"""For every tool, the model can find a needle in the middle of 1 MB of output by reading on."""
+"""For every tool, the model finds a needle in the middle of 1 MB of output by reading on."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Feishu adapter on the fake platform, with an intake that records what it gets."""
+"""A Feishu adapter on the fake platform, with an intake that records what it receives."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A Slack app is disabled, uninstalled, out of connections, short of permissions or restarted: health says so."""
+"""Health shows when a Slack app is disabled, uninstalled, out of connections, missing permissions or restarted."""
 
 import anyio
 import pytest

@@ -60,7 +60,7 @@ async def test_mentions_are_replaced_by_names() -> None:
         before = asked(slack)
         slack.say(MENTIONS, marked=True)
         assert (await heard(intake, 2)).text == TOLD
-        assert asked(slack) == before  # Responses without a name are cached too.
+        assert asked(slack) == before  # Responses without a name are cached, too.
 
 
 async def test_names_stand_in_history_forwards_and_blocks_too() -> None:
@@ -148,7 +148,7 @@ async def test_names_that_slack_does_not_tell_are_left_out(trouble: dict[str, ob
         before = asked(slack)
         slack.say(MENTIONS, marked=True)
         await heard(intake, 3)
-        assert asked(slack) == before  # Not for each message again.
+        assert asked(slack) == before  # Names are not looked up again for each message.
 
 
 async def test_names_are_not_waited_for_beyond_their_time() -> None:

@@ -517,7 +517,7 @@ async def test_the_outcome_is_shown_while_the_working_reaction_cannot_be_removed
         with pytest.raises(DeliveryError) as caught:
             await adapter.show_finished(place_of(asked), ok=True)
         assert 0 < (caught.value.retry_after_s or 0) <= 1
-        assert len(slack.asked("reactions.remove")) == 1  # Slack is not asked again before
+        assert len(slack.asked("reactions.remove")) == 1  # no more requests to Slack before that
 
         async def finish() -> bool:
             with suppress(DeliveryError):

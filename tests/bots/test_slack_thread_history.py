@@ -1,4 +1,4 @@
-"""A person mentions the bot in a thread that others began: the bot gets the earlier messages."""
+"""A person mentions the bot in a thread that other people started: the bot gets the earlier messages."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -161,7 +161,7 @@ async def test_a_thread_that_could_be_read_only_in_part_is_quoted_and_marked() -
         root = slack.say("The ferry is late.", user="UANN")
         slack.say("Reply 1.", user="UANN", thread_ts=root.ts)
         slack.say("Reply 2.", user="UANN", thread_ts=root.ts)
-        slack.fail("conversations.replies", delay_s=0.0)  # The first page comes.
+        slack.fail("conversations.replies", delay_s=0.0)  # The first page arrives.
         slack.fail("conversations.replies", status=429, headers={"Retry-After": "30"})
         slack.mention("why?", thread_ts=root.ts)
         assert (await heard(intake)).prompt.split("\n")[2:] == [
@@ -412,7 +412,7 @@ async def test_new_in_a_thread_forgets_the_conversation_but_not_the_first_messag
             renewed = slack.mention("/new", thread_ts=root.ts)
             await slack.wait_for(lambda: slack.replies(renewed))
             before = len(harness.prompts())
-        async with serving(slack, tmp_path) as harness:  # Another process knows it too.
+        async with serving(slack, tmp_path) as harness:  # Another process knows it, too.
             again = slack.mention("what now?", thread_ts=root.ts)
             await eventually(lambda: is_answered(slack, again))
             more = slack.mention("and then?", thread_ts=root.ts)

@@ -173,7 +173,7 @@ HEARD = {
     "topic": "t",
     "replies_to": ("root",),
 }
-"""A message without a mention, in a thread that the bot takes part in."""
+"""A message without a mention, in a thread in which the bot takes part."""
 
 TO_BOT = {**HEARD, "is_addressed": True}
 MENTION = ChannelPolicy(group_policy="mention", admin_users=["boss"])

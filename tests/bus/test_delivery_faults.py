@@ -365,7 +365,7 @@ async def test_each_message_of_a_row_is_sent_once_even_if_the_next_fails(
 
 
 class BlindPlatform(ShortMessagePlatform):
-    """Cannot look up what it sent."""
+    """A platform that cannot look up sent messages."""
 
     find_message = None  # type: ignore[assignment]
 

@@ -502,7 +502,7 @@ async def test_stopping_records_what_the_platform_has_taken(tmp_path: Path) -> N
 
 
 class DelayedResponsePlatform(FakePlatform):
-    """Shows a message at once and responds a little later."""
+    """Shows a message at once but responds a little later."""
 
     @override
     async def send(self, place: ReplyTarget, markdown: str, *, key: str) -> MessageId:

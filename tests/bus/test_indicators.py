@@ -58,7 +58,7 @@ async def test_an_outcome_that_is_rate_limited_is_shown_later(tmp_path: Path) ->
 async def test_an_outcome_that_is_rate_limited_survives_kills_and_holds_nothing_up(
     tmp_path: Path,
 ) -> None:
-    """Seed 27 of the proof: the reaction stayed forever if the next kill came before the next attempt."""
+    """Seed 27 of the proof: the reaction stayed forever if a second kill came before the next attempt."""
     platform, clock = CardPlatform(), OffsetClock()
     platform.fail("finished", DeliveryError("429", retryable=True, retry_after_s=90.0))
     async with pump(platform, tmp_path, clock) as delivery:

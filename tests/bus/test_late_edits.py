@@ -51,7 +51,7 @@ async def repetitions(harness: BusHarness) -> int:
 
 @asynccontextmanager
 async def after_kill(folder: Path, platform: CardPlatform) -> AsyncIterator[BusHarness]:
-    """Run the process that answers "hi" after one that ended when its card said "Hel"."""
+    """Run the process that answers "hi" after an earlier one died when its card said "Hel"."""
     async with FakeLangGraph() as server:
         server.scripts.append(Script(words=("Hel", "lo"), hang_after=1))
         async with running_bus(folder, platform=platform, server=server) as harness:

@@ -1,4 +1,4 @@
-"""Answers that are too long for a chat: the beginning is sent as messages, the whole as a file. Endless ones end."""
+"""Answers too long for a chat: people get the beginning as messages and the whole as a file. Endless answers end."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The number of messages that one person may send, and what happens to the rest."""
+"""The limit of messages per person, and what happens to messages beyond it."""
 
 from pathlib import Path
 

@@ -49,7 +49,7 @@ async def test_a_message_is_injected_into_the_running_turn(tmp_path: Path) -> No
             "sender": {"id": "u", "name": "u"},
             "chat_type": "private",
         }
-        # The indicator on the injected message changed too.
+        # The indicator on the injected message changed, too.
         await eventually(lambda: harness.platform.indicators.count("done") == 2)  # type: ignore[attr-defined]
         assert len(harness.server.runs) == 1
 

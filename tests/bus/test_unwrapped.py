@@ -49,7 +49,7 @@ async def test_other_errors_pass() -> None:
 
 async def test_unwrapping_leaves_no_garbage() -> None:
     async def fill() -> None:
-        raise StoreError("full")  # a variable that holds the error would itself leave garbage
+        raise StoreError("full")  # a variable that holds the error would leave garbage
 
     async def fill_beside() -> None:
         with unwrapped():

@@ -44,7 +44,7 @@ async def test_a_signal_published_after_subscribing_is_received(database: Databa
             signals.publish(f"first:{number}")
             await take(payloads, 1)
             others = []
-            # The connection is busy with the first of them while the last ones are added.
+            # The connection is busy with the first signals while the last ones are added.
             for other in range(8):
                 others.append(stack.enter_context(signals.subscribe(f"{number}:{other}")))
                 signals.publish(f"{number}:{other}")

@@ -74,7 +74,7 @@ async def test_many_nodes_call_subgraphs_at_once(open_saver: SaverOpener, way: s
 
 
 class Model(BaseChatModel):
-    """Asks its tool, if it has one, and then answers."""
+    """Calls its tool, if it has one, then answers."""
 
     has_tool: bool = False
 
