@@ -1,4 +1,4 @@
-"""Where each key of the configuration comes from."""
+"""The source of each configuration key."""
 
 from itertools import pairwise
 from pathlib import Path

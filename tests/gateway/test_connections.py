@@ -116,7 +116,7 @@ async def test_a_limit_of_memory_refuses_what_does_not_fit_and_ends_nothing(tmp_
 
 
 async def test_accept_errors_are_logged_once_a_second(tmp_path: Path) -> None:
-    """With too few descriptors for the configured connections, the log stays small and the service recovers."""
+    """If there are too few descriptors for the configured connections, the log stays small and the service recovers."""
     async with serving(tmp_path, {}, "terminal") as service:
         process = service._process
         assert process is not None

@@ -398,7 +398,7 @@ def hang_if_slow(request: ModelRequest) -> ModelReply:
 
 
 async def test_each_action_is_described_needs_its_scope_and_is_audited(tmp_path: Path) -> None:
-    """Try all actions with one service, because some of them need others."""
+    """Try all actions with one service, because some of them depend on others."""
     async with FakeModelServer(answer=hang_if_slow) as model:
         config = {
             **with_model(model.base_url),
@@ -434,7 +434,7 @@ async def test_each_action_is_described_needs_its_scope_and_is_audited(tmp_path:
 
 
 async def _try(stage: Stage, name: str, action: Action, tokens: dict[TokenScope, str]) -> None:
-    """Send the request of an action with each scope that does not permit it, then with the one that does."""
+    """Send an action's request with each scope that does not permit it, then with the scope that does."""
     request = await action.prepare(stage)
     log = stage.service.services.config.audit_file
     method = name.partition(" ")[0]

@@ -71,7 +71,7 @@ async def test_all_that_match_are_sent_again(tmp_path: Path) -> None:
         assert (done["matched"], done["changed"], done["batch"]) == (120, 120, "")
         assert (await counted(service, "state=pending"))["count"] == 120
         assert (await counted(service, "state=failed"))["count"] == 2
-        # Pending ones are discarded only if the filter says so.
+        # Pending deliveries are discarded only if the filter includes them.
         assert (await counted(service, ""))["discardable"] == 2
         assert (await counted(service, "state=pending"))["discardable"] == 120
         again = await service.client.post(f"{OUTBOX}/resend?state=delivered")

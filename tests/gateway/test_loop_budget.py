@@ -155,4 +155,4 @@ async def test_an_answer_that_arrives_at_once_does_not_keep_other_tasks_waiting(
             await checkpoint()
     assert live.row.status == "success"
     assert len(model.seen) == TOKENS
-    assert len(set(model.seen)) >= 5, "others ran between the tokens"
+    assert len(set(model.seen)) >= 5, "other tasks ran between the tokens"

@@ -305,7 +305,7 @@ class RunsMachine(RuleBasedStateMachine):
         assert state["values"] == history[0]["values"]
         for position, past in enumerate(history):
             parent = past["parent_checkpoint"]
-            if parent is not None and parent["checkpoint_id"] >= ids[-1]:  # older ones are pruned
+            if parent is not None and parent["checkpoint_id"] >= ids[-1]:  # older states are pruned
                 assert parent["checkpoint_id"] in ids[position + 1 :], (past, ids)
 
     def _check_events(self, stream: OpenStream) -> None:

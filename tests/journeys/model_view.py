@@ -1,4 +1,4 @@
-"""Makes the examples of docs/explanation/what-the-model-sees.md with the code of the bus and the agent.
+"""Creates the examples in docs/explanation/what-the-model-sees.md with the code of the bus and the agent.
 
 `python -m tests.journeys.model_view` writes them into the page.
 """

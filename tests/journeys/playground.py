@@ -49,12 +49,12 @@ class RunningPlayground:
         await eventually(connected, lambda number: number == 3, within_s=START_WITHIN_S)
 
     async def texts(self, place: str) -> list[str]:
-        """Return what the bot said in a place."""
+        """Return the bot's messages in a place."""
         messages = (await self.state())["seen"][place]["messages"]
         return [str(one["body"]) for one in messages if one["author"] == "parley"]
 
     async def wait_for(self, place: str, part: str) -> list[str]:
-        """Wait until the bot said this in a place."""
+        """Wait until the bot has sent this text in a place."""
         return await eventually(
             lambda: self.texts(place), lambda found: any(part in one for one in found)
         )

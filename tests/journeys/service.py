@@ -187,7 +187,8 @@ class Service:
 
 
 def _authority() -> dict[str, str]:
-    """Make a service trust only the tests' certificate (tests/conftest.py), because loading all of them takes time."""
+    """Make a service trust only the tests' certificate (tests/conftest.py), because loading all certificates takes
+    time."""
     return {"SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]} if is_test_suite() else {}
 
 

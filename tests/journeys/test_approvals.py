@@ -1,4 +1,4 @@
-"""An approved person gets one notice, in their language, where they asked, whatever the way of approval."""
+"""However an approval happens, the person gets one notice about it, in their language, in the chat where they asked."""
 
 import re
 from collections.abc import AsyncIterator

@@ -264,7 +264,7 @@ async def test_without_a_service_the_command_says_so(tmp_path: Path) -> None:
 
 
 async def _wait_for_all(users: Iterable[ChatUser], holds: Callable[[ChatUser], object]) -> None:
-    """Wait until something holds for each user."""
+    """Wait until a condition holds for each user."""
     for user in users:
         assert await eventually(partial(holds, user), within_s=60), user.chat
 

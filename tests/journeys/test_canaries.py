@@ -44,7 +44,7 @@ COMMAND = (
     'env; R=$(printf "\\57"); cat ${{R}}proc${{R}}*${{R}}environ ${{R}}proc${{R}}*${{R}}cmdline;'
     " H=$(echo {home} | base64 -d); cat $H$R* ; ls -la $R $H; sleep 1; exit 3"
 )
-"""Code that looks for secrets. Its paths are spelled so that no check of the text refuses them."""
+"""Code that looks for secrets. It spells paths in a way that no check of the text refuses."""
 
 
 def speak(request: ModelRequest) -> ModelReply:

@@ -42,7 +42,7 @@ async def test_commands_answer_at_once_while_a_run_hangs(tmp_path: Path) -> None
                 if user.channel == "feishu":
                     await user.wait_for_message(
                         "one"
-                    )  # The growing card comes before any other message.
+                    )  # The growing card appears before any other message.
             async with service.client() as client, anyio.create_task_group() as people:
                 for user in platforms.users:
                     people.start_soon(_use_all_commands, user, client)

@@ -22,7 +22,7 @@ FIELD = "document.querySelector('dialog select, dialog textarea')"
 
 
 def answer(request: ModelRequest) -> ModelReply:
-    """Call a tool that a guardrail denies if told so; otherwise repeat the message."""
+    """If told to, call a tool that a guardrail denies. Otherwise, repeat the message."""
     said = request.last_user_text
     if "bash" in said and request.messages[-1]["role"] != "tool":
         return ModelReply(calls=(ToolCall("bash", {"command": "ls"}),))
