@@ -1,6 +1,7 @@
-"""An HTTP transport to an ASGI application in this process that passes on each chunk as it is sent.
+"""An HTTP transport to an ASGI application in this process that passes on each chunk when the application sends it.
 
-httpx's own ASGI transport answers only when the application has ended, so no test could follow a stream over it.
+httpx's own ASGI transport returns the response only after the application has finished, so tests could not follow
+streams.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ BUFFERED_CHUNKS = 8
 """Unread chunks of a response before the application waits."""
 
 CLOSE_S = 5.0
-"""How long applications have to finish after their clients left, seconds."""
+"""How long applications may take to finish after their clients disconnect, seconds."""
 
 
 class StreamingASGITransport(httpx.AsyncBaseTransport):
@@ -25,7 +26,7 @@ class StreamingASGITransport(httpx.AsyncBaseTransport):
 
     Args:
         app: The application.
-        client: The address of the client that it sees.
+        client: The client address that the application sees.
     """
 
     def __init__(self, app: ASGIApp, *, client: tuple[str, int] = ("127.0.0.1", 0)) -> None:
@@ -72,10 +73,10 @@ class _Exchange(httpx.AsyncByteStream):
         self._chunks = asyncio.Queue[bytes | None](BUFFERED_CHUNKS)
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
-        """Call the application. Its error goes to the caller."""
+        """Call the application. Its error goes to the client's request."""
         try:
             await app(scope, self._receive, self._send)
-        except Exception as error:  # noqa: BLE001 - handed to whoever made the request
+        except Exception as error:  # noqa: BLE001 - passed to the request's caller
             self._failure = error
         finally:
             self._started.set()
@@ -93,7 +94,7 @@ class _Exchange(httpx.AsyncByteStream):
         return httpx.Response(self._start["status"], headers=headers, stream=self)
 
     def disconnect(self) -> None:
-        """Let the application know that its client left; what it still sends is dropped."""
+        """Tell the application that its client disconnected. Anything that it still sends is dropped."""
         self._gone.set()
         while not self._chunks.empty():
             self._chunks.get_nowait()
@@ -146,7 +147,7 @@ class _Exchange(httpx.AsyncByteStream):
 
 
 async def _request_messages(request: httpx.Request) -> AsyncIterator[Message]:
-    """Yield a request's body: in one message if it is in memory, else as it is read."""
+    """Yield a request's body: as one message if it is in memory, else chunk by chunk."""
     if isinstance(request.stream, httpx.ByteStream):
         yield {"type": "http.request", "body": request.read(), "more_body": False}
         return

@@ -1,4 +1,4 @@
-"""`make detect-blocking-io`: what it finds in planted code, what it leaves alone, and its report."""
+"""`make detect-blocking-io`: its findings in planted code, code that it accepts, and its report."""
 
 import json
 import subprocess

@@ -165,7 +165,7 @@ def test_what_is_forked_for_a_program_and_the_program_end_together(tmp_path: Pat
             pid = int(program.stdout.readline())
             os.kill(program.pid if kill_program else pid, signal.SIGKILL)
             assert program.wait() == -signal.SIGKILL
-            assert program.stdout.read() == ""  # ends when no process has it open: both are gone
+            assert program.stdout.read() == ""  # ends once no process has it open, so both are gone
 
 
 def test_the_interpreter_of_a_forked_command_forks_parley_and_starts_all_else(

@@ -230,5 +230,5 @@ async def test_ctrl_c_ends_workers_and_what_they_have_set_up(tmp_path: Path) -> 
 
 
 def processes(folder: Path, what: str) -> set[str]:
-    """Return the processes that made a file `WHAT-PROCESS`."""
+    """Return the processes that created a file `WHAT-PROCESS`."""
     return {path.name.partition("-")[2] for path in folder.glob(f"{what}-*")}

@@ -119,7 +119,7 @@ class Workers:
                 _send(worker, None)
 
     def _listen(self) -> None:
-        """Receive what the workers send until all have ended."""
+        """Receive the workers' messages until all workers have exited."""
         while self._workers:
             ready = wait([worker.connection for worker in self._workers])
             for worker in [one for one in self._workers if one.connection in ready]:
@@ -184,7 +184,7 @@ def _send(worker: _Worker, chunk: Chunk | None) -> None:
 
 
 def _chunks(items: Sequence[pytest.Item]) -> Iterator[Chunk]:
-    """Divide the tests, slow ones first. Those that share a fixture of their module stay together."""
+    """Divide the tests into chunks, slow ones first. Tests that share a module fixture stay together."""
 
     def is_slow(number: int) -> bool:
         return items[number].nodeid.startswith(SLOW_FOLDERS)

@@ -54,7 +54,7 @@ class FakeAcpAgent:
         return InitializeResponse(protocol_version=PROTOCOL_VERSION)
 
     async def new_session(self, cwd: str, **further: object) -> NewSessionResponse:
-        """Open the one session."""
+        """Open the only session."""
         self.given = {"cwd": cwd, "model": further.get("model"), "env": dict(os.environ)}
         return NewSessionResponse(session_id="s1")
 

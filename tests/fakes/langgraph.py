@@ -248,7 +248,7 @@ class FakeLangGraph:
         return await self._send(request, run, drop_after=None) if run else _missing()
 
     async def _execute(self, run: FakeRun) -> None:
-        """Carry out the script: append the run's events and update the thread's state."""
+        """Follow the script: append the run's events and update the thread's state."""
         messages = self.threads[run.thread_id]
         self._answer(run)
         self._keep(run.thread_id, ["__start__"])

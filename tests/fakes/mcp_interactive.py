@@ -137,7 +137,7 @@ def add_resources(server: FastMCP[Any]) -> None:
 
 
 def serve_http() -> None:
-    """Serve on a free port. A POST to /unlock adds a tool, and tells all sessions."""
+    """Serve on a free port. A POST to /unlock adds a tool, and notifies all sessions."""
     server = build()
     app = server.streamable_http_app()
     sessions: list[Any] = []

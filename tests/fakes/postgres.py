@@ -36,7 +36,7 @@ class PostgresServer:
     """A running server.
 
     Attributes:
-        url: URL of a database from which others are created.
+        url: URL of the database from which new ones are created.
         data: Its data folder, if it was started here, with the command that controls it.
     """
 

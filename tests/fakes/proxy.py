@@ -48,14 +48,14 @@ class TcpProxy:
         self._flows.clear()
 
     def refuse(self) -> None:
-        """Close connections, and each new one at once."""
+        """Close all connections, and each new one immediately."""
         self._refuses = True
         for client in tuple(self._clients):
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """Forward everything again, including data that was sent meanwhile."""
+        """Forward everything again, including data that arrived in the meantime."""
         self._refuses = False
         self._flows.set()
 

@@ -45,7 +45,7 @@ class SpeechAnswer:
         error: The message in its body; None = a body that is not JSON.
         form: The form of the error: OpenAI's, or FastAPI's.
         retry_after: The header of that name; "" = none.
-        holds: Wait until `release` is called, or the client has gone.
+        holds: Wait until `release` is called or the client disconnects.
         drops: Break the connection instead.
     """
 

@@ -1,4 +1,4 @@
-"""The model server's switches: what it refuses, caches and plays."""
+"""The model server's switches: refusals, caching and scripted answers."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -84,7 +84,7 @@ async def test_a_process_killed_at_a_step_leaves_a_turn_that_the_next_one_finish
         for step, names in REACHED_BY.items():
             for name in names:
                 tasks.start_soon(check, name, StepPoint(step, is_after))
-    gc.collect()  # Close what killed processes left open in this test, which permits it.
+    gc.collect()  # Close the files that killed processes left open, here where the test permits it.
     assert problems == {}
 
 

@@ -130,7 +130,7 @@ async def find_problems(platform: str, folder: Path, cells: Mapping[str, Cell]) 
     async with anyio.create_task_group() as tasks:
         for number in range(min(RIGS, len(cells))):
             tasks.start_soon(work, number)
-    gc.collect()  # Close what killed processes left open in this test, which permits it.
+    gc.collect()  # Close the files that killed processes left open, here where the test permits it.
     return problems
 
 

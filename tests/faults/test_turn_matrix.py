@@ -44,7 +44,7 @@ LINEAR = (
 
 
 class ScriptedSteps:
-    """Steps that succeed at once, except that one fails the first time or hangs.
+    """Steps that succeed at once, except one that fails the first time or hangs.
 
     Attributes:
         calls: The called steps, in order.

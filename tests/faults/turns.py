@@ -47,7 +47,7 @@ PATIENCE_S = 8.0
 """How much longer it works if an expected call does not happen, seconds. Then the test fails."""
 
 SETTLED_EVERY_S = 0.05
-"""How often each of eight parallel turns asks the database whether it has ended, seconds."""
+"""How often each of eight parallel turns checks in the database whether it has ended, seconds."""
 
 HOUSEKEEPING = (
     *("_run_housekeeping", "ChatDirectory.", "BroadcastSender.", "Scheduler."),
@@ -69,7 +69,7 @@ class ReferenceTurn:
         least_answers, most_answers: Minimum and maximum number of answers.
         policy: The channel's policy.
         refusals: Responses of the server to the first requests for a run.
-        work_s: How long the agent works, seconds: enough for the person's actions meanwhile.
+        work_s: How long the agent works, seconds. It must be enough for the person's actions.
         is_under_way: Whether the agent may end its work, because everything that must happen first has happened.
     """
 

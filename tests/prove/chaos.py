@@ -26,7 +26,7 @@ class Chaos:
     """Carries out faults.
 
     Args:
-        nodes: The processes of the service. A fault of a process hits one of them.
+        nodes: The processes of the service. A process fault hits one of them.
         clock: The first node's clock.
 
     Attributes:
