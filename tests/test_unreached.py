@@ -1,4 +1,4 @@
-"""The list of functions that no test reaches, made from coverage data of a program that ran."""
+"""The list of functions that no test reaches, built from coverage data of a program that ran."""
 
 import json
 import subprocess

@@ -17,7 +17,7 @@ from tests.fakes.model import FakeModelServer, ModelReply, ModelRequest
 
 ROOM = MemoryScope(scope="room:slack:T1:C1")
 MAX_CALL_TOKENS = 35_000
-"""docs/explanation/memory.md."""
+"""Documented in docs/explanation/memory.md."""
 
 
 def answered(request: ModelRequest) -> ModelReply:

@@ -86,10 +86,10 @@ HOSTILE = ["(", "$(", "'", "<<", "`", "a<<x\n", '"$(', '$("a', "a=$(b ", "$(a'",
 
 
 MAX_CALLS_PER_CHAR = 30
-"""Calls of functions, Python's and built-in ones, for each character."""
+"""Maximum function calls per character, Python's and built-in ones."""
 
 MAX_CPU_S = 5.0
-"""Ends a regular expression that backtracks without end: its steps are no calls."""
+"""Stops a regular expression that backtracks forever, because its steps are not function calls."""
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

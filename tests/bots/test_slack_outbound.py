@@ -224,7 +224,7 @@ async def test_an_answer_that_comes_too_late_is_a_direct_message() -> None:
 
 
 async def test_a_file_that_answers_a_command_is_for_its_author_alone(tmp_path: Path) -> None:
-    """A file cannot be shown to one person in a channel, and the bot need not be in that channel."""
+    """A file cannot be shown to a single person in a channel, and the bot may not be in that channel."""
     intake = RecordingIntake()
     async with fast_slack() as slack, running(slack, intake) as adapter:
         place = await command_place(slack, intake)

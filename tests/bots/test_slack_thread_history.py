@@ -389,7 +389,7 @@ async def test_a_mention_alone_is_about_the_thread_and_nothing_else(tmp_path: Pa
 
 
 async def test_a_thread_below_a_message_of_the_bot_quotes_it(tmp_path: Path) -> None:
-    """Its author need not mention the bot: the bus knows the message."""
+    """The author does not have to mention the bot, because the bus knows the message."""
     async with fast_slack() as slack, serving(slack, tmp_path) as harness:
         asked = slack.dm("hello")
         answer = await slack.wait_for(lambda: slack.replies(asked))

@@ -328,7 +328,7 @@ class NotingPlatform(TypingPlatform):
 
 
 async def test_the_end_tells_whether_work_was_shown() -> None:
-    """An indicator that was never shown need not be removed. Slack permits few removals a minute."""
+    """An indicator that was never shown does not have to be removed. Slack permits few removals a minute."""
     platform, indicators = NotingPlatform(), IndicatorUpdater()
     quick, slow, again, unknown = (
         ReplyTarget(chat=chat) for chat in ("quick", "slow", "again", "unknown")

@@ -176,7 +176,7 @@ async def test_an_edited_message_that_is_running_runs_again_in_its_card(tmp_path
         assert harness.prompts() == ["zero", "left", "right"]
         assert harness.thread_messages() == ["zero", "You said zero", "right", "Right"]
         assert "" not in [text for _, text, _ in harness.platform.frames]  # type: ignore[attr-defined]
-        # Undo and retry apply to the message's present text.
+        # Undo and retry apply to the message's current text.
         await harness.send("/retry")
         await eventually(lambda: harness.prompts()[-1] == "right" and len(harness.prompts()) == 4)
         await harness.wait_until_finished()

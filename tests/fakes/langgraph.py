@@ -190,7 +190,7 @@ class FakeLangGraph:
         return web.json_response({"checkpoint": {}})
 
     def _keep(self, thread_id: str, waits: list[str]) -> None:
-        """Store the thread's present state."""
+        """Store the thread's current state."""
         kept = self.history.setdefault(thread_id, [])
         messages = list(self.threads[thread_id])
         kept.append({"checkpoint_id": str(uuid.uuid4()), "messages": messages, "next": waits})

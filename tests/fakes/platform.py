@@ -25,7 +25,7 @@ PART_CHARS = 800
 
 @dataclass
 class ShownMessage:
-    """A message with its present content."""
+    """A message with its current content."""
 
     id: str
     chat: str

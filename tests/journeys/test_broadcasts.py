@@ -161,7 +161,7 @@ async def test_killed_in_the_middle_it_goes_on_and_answers_pass_it(tmp_path: Pat
             await service.until_recorded()
             uncertain = await _uncertain_chats(service)
         assert [user.chat for user in others if _announced(user) != 1] == []
-        # Telegram cannot tell whether a message arrived that was being sent when Parley was killed.
+        # If Parley is killed while it sends a message, Telegram cannot tell whether the message arrived.
         assert {user.chat for user in people if _announced(user) > 1} <= uncertain
         assert sum(map(_announced, people)) <= CROWD + len(uncertain)
         assert len(uncertain) <= IN_FLIGHT
@@ -190,7 +190,7 @@ async def test_killed_in_the_middle_each_chat_gets_its_file(
             uncertain = await _uncertain_chats(service)
         for user in people:
             assert {*_files(user)} == {PLAN}
-            # Slack and Telegram cannot tell whether a file arrived that was being sent when Parley was killed.
+            # If Parley is killed while it sends a file, Slack and Telegram cannot tell whether the file arrived.
             most = 1 if user.channel == "feishu" or user.chat not in uncertain else 2
             assert len(_files(user)) <= most, user.chat
         assert platforms.violations == []

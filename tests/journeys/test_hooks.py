@@ -158,7 +158,7 @@ async def test_two_nodes_accept_a_delivery_once_and_one_answers_for_the_other(
                     partial(reports, user), lambda seen: len(seen) == len(BUILDS), within_s=90
                 )
             twice = [user.channel for user in people if max(reports(user).values()) > 1]
-            # Telegram cannot tell whether a message arrived that was being sent when the node was killed.
+            # If the node is killed while it sends a message, Telegram cannot tell whether the message arrived.
             assert set(twice) <= {"telegram"}
         assert platforms.violations == []
 

@@ -21,7 +21,7 @@ from tests.people.platforms import PlatformServers
 PLATFORMS = ("slack", "telegram", "feishu")
 TOKEN = "test-token-0123"
 LATER_S = 40.0
-"""LangGraph's server looks for new runs twice a second, and executes eight at a time."""
+"""LangGraph's server checks for new runs twice a second, and executes eight at a time."""
 
 pytestmark = pytest.mark.skipif(
     not PROGRAM.exists(), reason="needs `make peers-python` (langgraph-cli[inmem])"

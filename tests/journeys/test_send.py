@@ -191,7 +191,7 @@ async def test_killed_in_the_middle_each_message_arrives_once(tmp_path: Path) ->
                 listed = await client.get("/api/channels/outbox?state=uncertain")
                 uncertain = {str(row["chat"]) for row in listed.json()["rows"]}
         twice = {user.chat for user in people if _times(user) > 1}
-        # Telegram cannot tell whether a message arrived that was being sent when Parley was killed.
+        # If Parley is killed while it sends a message, Telegram cannot tell whether the message arrived.
         assert twice <= uncertain & {user.chat for user in people if user.channel == "telegram"}
         assert platforms.violations == []
 

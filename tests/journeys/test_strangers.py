@@ -1,4 +1,4 @@
-"""Who is answered: pairing, lists, groups, bots. Strangers may get a notice, but no run starts for them."""
+"""Who gets answers: pairing, lists, groups, bots. Strangers may get a notice, but no run starts for them."""
 
 import re
 from pathlib import Path

@@ -132,7 +132,7 @@ async def _it_is_handed_back(
 
 def _was_told(user: ChatUser) -> None:
     told = [one for one in user.bot_messages() if not one.startswith("You said")]
-    # Telegram cannot say whether a message arrived whose sender was killed, so it may be sent again.
+    # If the sender of a message is killed, Telegram cannot tell whether the message arrived, so it may be sent again.
     told = [*dict.fromkeys(told)] if user.channel == "telegram" else told
     assert told == [ENGLISH.taken_over, WRITTEN, ENGLISH.handed_back]
     assert user.misplaced_messages() == []

@@ -122,7 +122,7 @@ class ChatUser(ABC):
         """Break the connection of the bot's next message after it is posted and before the response."""
 
     def bot_messages(self) -> list[str]:
-        """Return the present texts of the bot's messages in this conversation, oldest first.
+        """Return the current texts of the bot's messages in this conversation, oldest first.
 
         Leaves out progress notices.
         """

@@ -82,7 +82,7 @@ class People:
         )
 
     def sent_messages(self) -> list[SentMessage]:
-        """Return the sent messages with their present state on the platforms."""
+        """Return the sent messages with their current state on the platforms."""
         return [
             SentMessage(
                 id=sent.planned.id,

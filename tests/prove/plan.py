@@ -1,4 +1,4 @@
-"""The plan of a proof, made from its seed: actions of people and clients, the model's answers, faults, their times."""
+"""The plan of a proof, derived from its seed: actions of people and clients, the model's answers, faults, their times."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -396,7 +396,7 @@ def _message(random_: random.Random, number: int, place: PlaceTraits) -> Planned
 def _second_thoughts(
     random_: random.Random, message: PlannedMessage, place: PlaceTraits, at_s: float
 ) -> list[Action]:
-    """Return the edits of a message, or its deletion, and presses of present buttons."""
+    """Return the edits of a message, or its deletion, and presses of current buttons."""
     actions = []
     for version in range(2, len(message.versions) + 1):
         at_s += random_.choice((random_.uniform(0.05, 1.0), random_.uniform(1.0, 12.0)))

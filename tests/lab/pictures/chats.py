@@ -51,7 +51,7 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class Moment:
-    """A chat at some time."""
+    """A chat at one point in time."""
 
     caption: str
     messages: tuple[ChatMessage, ...]
