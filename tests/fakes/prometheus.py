@@ -42,7 +42,7 @@ class Prometheus:
         return answer.json()["data"]
 
     async def query(self, expression: str) -> list[Any]:
-        """Return the present samples of an expression."""
+        """Return the current samples of an expression."""
         data = await self.ask("query", query=expression)
         return list(data["result"]) if data is not None else []
 

@@ -1,4 +1,4 @@
-"""The plan of a proof, derived from its seed: actions of people and clients, the model's answers, faults, their times."""
+"""The plan of a proof, derived from its seed: actions of people and clients, the model's answers, faults, times."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -57,7 +57,7 @@ class Cluster:
                 await node.kill()
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that the present nodes have used."""
+        """Return the CPU seconds that the current nodes have used."""
         return sum(cpu_s(psutil.Process(node.pid)) for node in self.nodes)
 
 
