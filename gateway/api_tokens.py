@@ -8,7 +8,7 @@ from gateway.table_copy import TableCopy
 from store.api_tokens import PREFIX, ApiToken, ApiTokenStore, token_digest
 
 TOKEN_SCOPE: ContextVar[str] = ContextVar("TOKEN_SCOPE", default="")
-"""The scope of the current request's named token; "" = the admin token, or none."""
+"""The scope of the current request's named token; "" = the admin token or no token."""
 
 
 class ApiTokenLookup:

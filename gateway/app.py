@@ -102,8 +102,8 @@ class ErrorMiddleware:
         try:
             await self._app(scope, receive, noted)
         except ClientDisconnect:
-            # The client disconnected while sending its body. No one reads an answer, and a traceback would fill the
-            # log.
+            # The client disconnected while sending its body. Nobody reads a response, and a traceback would only fill
+            # the log.
             log.debug(
                 "the client of %s %s disconnected", scope.get("method", ""), scope.get("path", "")
             )
@@ -254,7 +254,8 @@ def with_access_control(
 ) -> ASGIApp:
     """Wrap an application in access control, with CORS if origins are configured.
 
-    `tokens` finds named tokens, and `sessions` those of browsers. `open_paths` are additional paths that need no token.
+    `tokens` finds named tokens, and `sessions` finds the sessions of browsers. `open_paths` are additional paths that
+    need no token.
     """
     inner: ASGIApp = AccessMiddleware(
         app,

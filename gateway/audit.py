@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES = 5_000_000
 MAX_READ_BYTES = 2 * MAX_FILE_BYTES
-"""How much of a file is read. A file is rotated before it is larger than `MAX_FILE_BYTES`."""
+"""Maximum number of bytes to read from one file. A file is rotated before it exceeds `MAX_FILE_BYTES`."""
 
 MAX_ROTATED_FILES = 5
 """Number of rotated files: `audit.log.1` is the newest."""
@@ -35,10 +35,10 @@ class AuditEntry:
     """One attempted change.
 
     Attributes:
-        time: ISO 8601 with zone.
+        time: ISO 8601 with a time zone.
         who: The fingerprint of the token.
         address: The client's address, or a proxy's.
-        request_id: As in the log.
+        request_id: The same ID as in the log.
         action: Method and route.
         target: Path and query as sent, at most `MAX_TARGET_CHARS` characters. Bodies are not logged.
         status: The HTTP status of the response; 0 = no response.
@@ -116,10 +116,10 @@ class AuditFilter:
     """Which entries to return; "" = all.
 
     Attributes:
-        who: A part of `who`.
-        words: A part of the entry.
-        since: ISO 8601 with zone UTC.
-        outcome: `done` = status below 400, `refused` = others.
+        who: Text that `who` contains.
+        words: Text that the entry contains.
+        since: ISO 8601 in UTC.
+        outcome: `done` = status below 400, `refused` = all other statuses.
     """
 
     who: str = ""
@@ -128,7 +128,7 @@ class AuditFilter:
     outcome: Literal["", "done", "refused"] = ""
 
     def accepts(self, entry: AuditEntry) -> bool:
-        """Return whether to return an entry."""
+        """Return whether an entry passes the filter."""
         is_done = 0 < entry.status < FIRST_ERROR_STATUS
         return (
             entry.time >= self.since
@@ -140,13 +140,13 @@ class AuditFilter:
 def read_entries(
     file: Path, wanted: AuditFilter, *, before: str = "", limit: int | None = None
 ) -> tuple[list[AuditEntry], str | None]:
-    """Return entries, newest first, and where the next page begins; None = it was the last one. Blocking.
+    """Return entries, newest first, and the position of the next page (None = this is the last page). Blocking.
 
     Args:
         file: The audit file; older entries are in the rotated ones beside it.
-        wanted: Which entries.
-        before: Where the page begins: the inode of a file and an offset there, which a rotation does not change. The
-            offset is at most `MAX_READ_BYTES`, because that much memory is reserved.
+        wanted: The entries to return.
+        before: The position of the page: a file's inode and an offset in the file. A rotation changes neither. The
+            offset is at most `MAX_READ_BYTES`, because a read reserves that much memory.
         limit: Maximum number of entries; None = all.
     """
     found: list[AuditEntry] = []

@@ -56,7 +56,7 @@ _UPLOADS = re.compile(
 )
 
 OPEN_PATHS = frozenset({"/health", "/health/ready"})
-"""Paths that need no token. Without one, /health/ready returns fewer details."""
+"""Paths that need no token. Without a token, /health/ready returns fewer details."""
 
 DOCUMENTATION_PREFIX = "/docs"
 CONSOLE_PREFIX = "/console"
@@ -235,7 +235,7 @@ class AccessMiddleware:
         )
 
     async def _find_caller(self, scope: Scope) -> Caller | None:
-        """Return who sends a token or a session's cookie; None = neither is valid."""
+        """Return the caller whose token or session cookie a request carries; None = it carries no valid one."""
         if self._token is None:
             return None
         given = _given_token(scope)
@@ -257,7 +257,7 @@ class AccessMiddleware:
         )
 
     async def _find_session(self, secret: str, *, is_link: bool) -> Caller | None:
-        """Return the caller of a cookie, or of a link that is sent like a token."""
+        """Return the caller of a session cookie, or of a sign-in link that is sent as a token."""
         session = await self._sessions.find(secret) if self._sessions and secret else None
         if session is None or session.is_link is not is_link:
             return None
@@ -271,7 +271,7 @@ class AccessMiddleware:
         )
 
     def _end_of(self, caller: Caller) -> Callable[[], Awaitable[bool]] | None:
-        """Return how to ask whether a caller's credential has ended; None = it never ends."""
+        """Return a function that says whether a caller's credential has ended; None = it never ends."""
         if caller.session is not None and self._sessions is not None:
             return partial(self._sessions.has_ended, caller.session.id)
         if caller.token and self._tokens is not None:
@@ -306,7 +306,7 @@ class AccessMiddleware:
 
     def _check_address(self, scope: Scope, headers: Headers) -> Rejection | None:
         """Return why a host or path is not served."""
-        if len(headers.getlist("host")) > 1:  # A trusted proxy may use any of them.
+        if len(headers.getlist("host")) > 1:  # A trusted proxy may read either one.
             return Rejection(status=400, detail=TWO_HOSTS)
         if _host_name(headers.get("host", "")) not in self._hosts:
             return Rejection(status=421, detail=WRONG_HOST)
@@ -314,7 +314,10 @@ class AccessMiddleware:
         return Rejection(status=404, detail=NOT_FOUND) if "\n" in scope["path"] else None
 
     def _is_signed(self, path: str) -> bool:
-        """Return whether requests are signed instead of having a token. Hooks may change, so their route knows them."""
+        """Return whether requests to a path are signed instead of carrying a token.
+
+        All paths of hooks count, because the configured hooks can change. Their route checks whether a hook exists.
+        """
         is_platform = path.startswith((WEBHOOK_PREFIX, INSTALL_PREFIX))
         return path.startswith(HOOK_PREFIX) or (is_platform and path in self._open_paths)
 
@@ -453,7 +456,7 @@ def limit_body(
     async def limited() -> Message:
         nonlocal seen, waited_s, is_open
         if not is_open:
-            return await receive()  # Only a disconnect can follow.
+            return await receive()  # Only a disconnect can follow the body.
         since = anyio.current_time()
         with anyio.move_on_after(pause_s) as pause:
             message = await receive()

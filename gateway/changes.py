@@ -1,4 +1,4 @@
-"""What changes in the service, for open pages: topics, collected for half a second, numbered so that readers resume."""
+"""The change feed for open pages: topics that changed, collected for half a second and numbered to resume from."""
 
 import json
 import secrets
@@ -15,26 +15,26 @@ from store.outbox import OutboxRow
 from store.signals import Signals
 
 Topic = Literal["messages", "deliveries", "access", "channels", "takeovers", "people"]
-"""What changed: messages and their turns, deliveries, who may use the bot, connections, conversations taken over,
-or the memory and settings of people and rooms."""
+"""What changed: messages and their turns, deliveries, access to the bot, connections, takeovers of conversations, or
+the memory and settings of people and rooms."""
 
 SIGNAL = "changes"
 
 COLLECT_S = 0.5
-"""How long changes are collected before pages are told, seconds."""
+"""How long to collect changes before sending them to pages, seconds."""
 
 KEPT = 400
 """Number of past events from which a reader can resume: at least three minutes."""
 
 WATCH_S = 2.0
-"""How often the states of channels are compared, seconds."""
+"""Interval between comparisons of the channels' states, seconds."""
 
 
 class ChangeFeed:
     """Collects changes of this process, and passes those of all processes of the service to readers.
 
-    It costs two events a second at most, however many messages there are. Events carry no data: pages ask for it with
-    their own rights.
+    It sends at most two events a second, however many messages there are. Events carry no data. Pages request the data
+    with their own rights.
 
     Args:
         signals: Reaches the other processes.
@@ -56,7 +56,7 @@ class ChangeFeed:
             self._has_noted.set()
 
     async def run(self, channel_states: Callable[[], Mapping[str, str]]) -> None:
-        """Pass on changes until canceled. `channel_states` returns the present state of each channel."""
+        """Pass on changes until canceled. `channel_states` returns the current state of each channel."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._publish)
             tasks.start_soon(self._watch_channels, channel_states)
@@ -66,9 +66,9 @@ class ChangeFeed:
             tasks.cancel_scope.cancel()
 
     async def read(self, last_event_id: str) -> AsyncGenerator[bytes]:
-        """Yield the frames after an event without end; "" = from now on.
+        """Yield the frames after an event, without end; "" = only new events.
 
-        If it is not known anymore, the first frame is `reset`: everything may have changed.
+        If the event is no longer known, the first frame is `reset`, because everything may have changed.
         """
         boot, _, number = last_event_id.partition("-")
         is_ours = boot == self._boot and number.isascii() and number.isdigit()
@@ -86,7 +86,7 @@ class ChangeFeed:
                 seen = self._last
                 is_known = all(
                     missed
-                )  # An empty one: signals of other processes may have been lost.
+                )  # Empty topics mean that signals of other processes may have been lost.
                 topics = frozenset().union(*missed)
                 yield self._frame("change" if is_known else "reset", topics)
             await arrived.wait()
@@ -151,7 +151,7 @@ class ChangeTracer(MessageTracer):
     @override
     def record_refusals(self) -> None:
         self._changes.note("messages")
-        self._changes.note("access")  # They may ask for approval.
+        self._changes.note("access")  # A refused message may ask for approval.
 
     @override
     def record_index(self) -> None:

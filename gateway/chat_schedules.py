@@ -40,7 +40,7 @@ class ChatSchedules(ScheduleBackend):
         try:
             asked = await bus.find_asked(call.thread_id)
             if asked is None:
-                raise ScheduleRefused("schedules belong to chats, and this is none")
+                raise ScheduleRefused("schedules belong to chats, and this run has no chat")
             return await self._carry_out(bus, asked, call.arguments)
         except (InvalidTimes, PlaceRefused, RowConflict, RowNotFound, ValueRefused) as error:
             raise ScheduleRefused(str(error)) from error
@@ -57,7 +57,7 @@ class ChatSchedules(ScheduleBackend):
         if given.action == "create":
             return await _create(bus, asked, given)
         if given.chat:
-            raise ScheduleRefused("a schedule keeps its chat: create another one there")
+            raise ScheduleRefused("a schedule cannot move to another chat: create one there")
         schedule = await _find(bus, asked, given.number)
         if given.action == "delete":
             await bus.schedules.delete(schedule.id)
@@ -83,7 +83,9 @@ async def _changed(bus: Bus, schedule: Schedule, given: ScheduleArgs) -> Schedul
 async def _list(bus: Bus, asked: InboundMessage) -> str:
     found = await bus.schedules.list_known(asked)
     private = (
-        "" if asked.is_private else " Their private chat lists what this person has elsewhere."
+        ""
+        if asked.is_private
+        else " This person's private chat lists their schedules in other chats."
     )
     if not found:
         return f"This chat has no schedules.{private}"
@@ -154,7 +156,7 @@ async def _described(bus: Bus, asked: InboundMessage, schedule: Schedule, what: 
     guessed = (
         ""
         if bus.schedules.timezones.known(asked)
-        else ", which is the server's: the person's is not known"
+        else ", the server's time zone: the person's is not known"
     )
     return f"{text} ({schedule.timezone}{guessed})."
 
@@ -182,7 +184,7 @@ def _end(until: str, zone: str) -> float | None:
     try:
         day = datetime.fromisoformat(until.strip()).date()
     except ValueError:
-        raise InvalidTimes("until is a day, such as 2026-12-31.") from None
+        raise InvalidTimes("until must be a day, such as 2026-12-31.") from None
     return datetime.combine(day, time(23, 59, 59), find_zone(zone)).timestamp()
 
 

@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     arguments.config = getattr(arguments, "config", None)
     try:
-        gc.disable()  # imports leave almost no garbage, and collecting it takes a tenth of their time
+        gc.disable()  # Imports leave almost no garbage, and the collector takes a tenth of their time.
         command = importlib.import_module(COMMANDS[arguments.command])
         gc.enable()
         return int(
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return whether a text can be sent and printed: bytes that are not UTF-8 arrive as half characters."""
+    """Return whether a text can be sent and printed. Bytes that are not UTF-8 arrive as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -425,18 +425,18 @@ def _add_send(send: argparse.ArgumentParser) -> None:
         "--person", action="store_true", help="CHAT is a person's ID: write to them in private"
     )
     send.add_argument(
-        "--wait", action="store_true", help="wait until the platform has taken or refused it"
+        "--wait", action="store_true", help="wait until the platform accepts or refuses it"
     )
     _add_notification(send)
 
 
 def _add_notification(command: argparse.ArgumentParser) -> None:
-    """Add what messages to one chat and broadcasts have in common."""
+    """Add the arguments that messages to one chat and broadcasts have in common."""
     command.add_argument(
         "text",
         metavar="TEXT",
         nargs="?",
-        help="the message, as Markdown; - reads it from stdin, as does no text and no file",
+        help="the message, as Markdown; read from stdin if it is -, or without a text and a file",
     )
     command.add_argument(
         "--file",
@@ -446,7 +446,9 @@ def _add_notification(command: argparse.ArgumentParser) -> None:
         help="send a file, too; may be repeated",
     )
     command.add_argument(
-        "--key", metavar="KEY", help="names the message: one with the same key is not sent again"
+        "--key",
+        metavar="KEY",
+        help="key of the message; a message with the same key is not sent again",
     )
     command.add_argument("--json", action="store_true", help="print the result as JSON")
 

@@ -83,7 +83,7 @@ async def open_app(
 ) -> AsyncIterator[FastAPI]:
     """Start all services of a configuration; yield the application for requests inside the process.
 
-    The services are `app.state.services`. Opens no port. `description`, `on_lost`: as of `Database.open`.
+    The services are `app.state.services`. Opens no port. `description`, `on_lost`: see `Database.open`.
 
     Raises:
         StoreError: The data folder or a database in it cannot be used.
@@ -267,7 +267,7 @@ async def _agent_server(stack: AsyncExitStack, config: Config, app: FastAPI) -> 
 
 
 def _checks(config: Config, services: Services) -> SandboxChecks | None:
-    """Return what runs the checks of schedules; None if the agent may not run every command of the sandbox."""
+    """Return the runner of schedules' checks; None if the agent may not run every command in the sandbox."""
     sandboxes = services.agent_services.sandboxes
     is_open = sandboxes.can_execute and not config.agent.guardrails.enabled
     return SandboxChecks(sandboxes) if is_open and not config.bus.langgraph_url else None

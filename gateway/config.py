@@ -179,7 +179,7 @@ def load_config(
         path: The file, as given by `--config`.
         environ: Environment variables; None = the process's.
         gateway: Keys that replace keys of the `gateway` section.
-        text: A text to read instead of the file's, which must exist.
+        text: The text to read instead of the file's content. The file must exist.
 
     Raises:
         ConfigError: With one line per problem.

@@ -52,7 +52,7 @@ def _plain(markdown: str) -> str:
 
 
 def document_key(path: str, *, platform: str = "") -> KeyDocumentation | None:
-    """Return the documentation of a key, or of the section around it; None = there is none.
+    """Return the documentation of a key, or of the section around it; None = neither is documented.
 
     Args:
         path: Such as `models[0].name`.

@@ -41,7 +41,7 @@ class ConfigNotSaved(Exception):
 
 
 class ConfigChangedMeanwhile(ConfigNotSaved):
-    """The file has another version than the one that was edited."""
+    """The file is no longer the version that was edited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class CheckedText:
     """What saving a text would do.
 
     Attributes:
-        difference: Lines of a unified difference to the file, without secrets.
+        difference: Lines of a unified diff from the file to the text, without secrets.
         waiting: Sections that would take effect after a restart.
     """
 
@@ -97,8 +97,8 @@ class SavedText:
     """The file was written.
 
     Attributes:
-        changed: The keys that have other values.
-        outcome: What the running service made of it.
+        changed: The keys whose values changed.
+        outcome: What the running service did with the new file.
     """
 
     version: str
@@ -134,7 +134,7 @@ class ConfigEditor:
         return source
 
     async def read(self) -> ConfigText:
-        """Return the file. Raises ConfigNotSaved if there is none, ConfigError if it cannot be read."""
+        """Return the file. Raises ConfigNotSaved if it does not exist, ConfigError if it cannot be read."""
         return await to_thread.run_sync(self._read)
 
     def _read(self) -> ConfigText:
@@ -209,7 +209,7 @@ class ConfigEditor:
             return await self._applied(*saved)
 
     async def undo(self, version: str) -> SavedText:
-        """Exchange the file and its previous version, and apply it. Raises as `save`."""
+        """Swap the file with its previous version, and apply it. Raises as `save`."""
         async with self._saving:
             saved = await to_thread.run_sync(self._undo, version)
             return await self._applied(*saved)
@@ -267,7 +267,7 @@ class ConfigEditor:
 
 
 def _finding(text: str, lines: Mapping[str, int], *, prevents_saving: bool) -> ConfigFinding:
-    """Return a finding of `load_config`: "key.path: what", or "line N: what"."""
+    """Find the line of a problem that `load_config` reported: "key.path: what", or "line N: what"."""
     if found := _LINE.match(text):
         line, message = int(found[1]), text[found.end() :]
         return ConfigFinding(line=line, message=message, prevents_saving=prevents_saving)

@@ -138,7 +138,7 @@ class _DuplicateKeyLoader(yaml.SafeLoader):
 
     @override
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Return the value of a node. Raises YAMLError: PyYAML's own errors of impossible values have no line."""
+        """Return the value of a node. Raises YAMLError with a line, unlike PyYAML's own errors."""
         try:
             return super().construct_object(node, deep)
         except (AttributeError, LookupError, ValueError):
@@ -152,7 +152,7 @@ class _DuplicateKeyLoader(yaml.SafeLoader):
         deep: bool = False,
     ) -> dict[Hashable, Any]:
         if not isinstance(node, yaml.MappingNode):
-            raise ConstructorError(None, None, "the value is no mapping", node.start_mark)
+            raise ConstructorError(None, None, "the value is not a mapping", node.start_mark)
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key.value, str) and key.value in seen:

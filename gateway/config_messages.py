@@ -1,6 +1,7 @@
 """The messages of the configuration's editor in the reader's language. Pure.
 
-The code that checks a configuration writes English, for terminals and logs. Messages without a translation stay so.
+The code that checks a configuration writes English, for terminals and logs. Messages without a translation stay in
+English.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from bus.locales import supported_language
 
 _CHINESE: Mapping[str, str] = {
-    # What became of a change
+    # Results of a change
     "The file is saved.": "文件已保存。",
     "The previous version is back.": "已恢复上一个版本。",
     "It is in force.": "现已生效。",
@@ -61,7 +62,7 @@ _CHINESE: Mapping[str, str] = {
     "channels.{} uses the same bot: give each its own": "channels.{} 使用同一个机器人：请各用一个",
     "is not a bot token from @BotFather (123456789:...)": "不是 @BotFather 给出的机器人令牌（123456789:...）",
 }  # fmt: skip
-"""English -> Chinese. `{}` stands for what varies. The first match counts."""
+"""English -> Chinese. `{}` matches the part that varies. The first match is used."""
 
 _FORMS = [
     (re.compile(re.escape(english).replace(r"\{\}", "(.+)"), re.S), chinese)

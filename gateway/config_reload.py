@@ -52,10 +52,10 @@ def needs_restart(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadOutcome:
-    """What became of the file's present content.
+    """What the service did with the file's current content.
 
     Attributes:
-        problems: Why it is ignored; none = it is applied.
+        problems: Why it is ignored; empty = it is applied.
         waiting: The sections whose changes take effect after a restart.
     """
 

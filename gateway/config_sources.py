@@ -1,4 +1,4 @@
-"""The configuration in force: each key with its value, where that comes from, and whether a change needs a restart.
+"""The configuration in force: each key with its value, the value's source, and whether a change needs a restart.
 
 Values are as people may see them: secrets are masked, and a `$NAME` stays a name.
 """
@@ -18,7 +18,7 @@ from gateway.config_variables import mask_value
 Origin = Literal["default", "file", "environment", "command_line"]
 
 _VARIABLE_KEYS = {"gateway.admin_token": "PARLEY_ADMIN_TOKEN"}
-"""Keys that a variable sets although the file does not name it."""
+"""Keys that an environment variable sets even if the file does not name the variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class KeySource:
     """Where the value of a key comes from.
 
     Attributes:
-        origin: `environment` = the value is that of `variable`, which the file names, unless `line` is 0.
+        origin: `environment` = the value comes from `variable`, which the file names unless `line` is 0.
         file: The configuration file; "" = the key is not in it.
         line: Its line there, from 1; 0 = it is not in the file.
         variable: The environment variable; "" = none.
@@ -55,8 +55,8 @@ class KeyInForce:
 
     Attributes:
         path: Such as `channels.slack.streaming` or `models[0].name`.
-        value: What people may see of it: JSON.
-        source: Of the value in the file, if that is not yet in force.
+        value: The value as people may see it, as JSON.
+        source: The source of the value in the file, even if that value is not yet in force.
         waits_for_restart: Whether the file has another value, which takes effect after a restart.
     """
 
@@ -89,11 +89,11 @@ def find_sources(config: Config) -> dict[str, KeySource]:
 
 
 def list_keys(started: Config, applied: Config) -> list[KeyInForce]:
-    """Return the configuration in force: what waits for a restart, then what is set, then defaults.
+    """Return the configuration in force: first keys that wait for a restart, then keys that are set, then defaults.
 
     Args:
         started: The configuration with which the service started.
-        applied: The one that was last read from the file.
+        applied: The configuration that was last read from the file.
     """
     before, after = _values(started), _values(applied)
     rows = []
@@ -101,7 +101,7 @@ def list_keys(started: Config, applied: Config) -> list[KeyInForce]:
         is_late = needs_restart(path)
         config, values = (started, before) if is_late else (applied, after)
         if path not in values and not is_late:
-            continue  # It was removed.
+            continue  # The key was removed.
         rows.append(
             KeyInForce(
                 path=path,
@@ -115,7 +115,7 @@ def list_keys(started: Config, applied: Config) -> list[KeyInForce]:
 
 
 def changed_keys(before: Config, after: Config) -> list[str]:
-    """Return the keys that have other values, or were added or removed."""
+    """Return the keys that were changed, added or removed."""
     old, new = _values(before), _values(after)
     return [path for path in {**old, **new} if old.get(path) != new.get(path)]
 

@@ -58,10 +58,11 @@ class _Spans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SecretPlace:
-    """Where a secret stands.
+    """The place of a secret in the text.
 
     Attributes:
-        paths: Keys of the value that has it, without numbers of entries: an alias has several, a comment none.
+        paths: Key paths of the value that contains it, without list indexes. A value with aliases has several paths, a
+            comment has none.
         names: The last part of its key; `://` for the password of a URL.
     """
 
@@ -69,7 +70,7 @@ class _SecretPlace:
     names: frozenset[str]
 
     def allows(self, other: "_SecretPlace") -> bool:
-        """Return whether a secret from here may stand there: at its own key, or in a comment and back."""
+        """Return whether a secret may move from here to another place: its own key, or a comment and back."""
         if self.paths and other.paths:
             return other.paths <= self.paths and bool(other.names)
         return bool(self.names & other.names)
@@ -89,7 +90,7 @@ class _SecretPlaces:
         self.secrets = _Spans(_secret_spans(text, scalars))
 
     def find(self, start: int, end: int) -> _SecretPlace:
-        """Return the place of a part of the text. It has no names if people would see it."""
+        """Return the place of a part of the text. It has no names if the part is not hidden from people."""
         return _SecretPlace(
             paths=self._scalars.labels(start, end), names=self.secrets.labels(start, end)
         )
@@ -100,17 +101,19 @@ class HiddenText:
     """A text with marks such as `<hidden-1>` instead of its secrets.
 
     Attributes:
-        text: The text. It has the same lines.
+        text: The text. Its line numbers are those of the original.
     """
 
     text: str
     _secrets: Mapping[str, tuple[str, _SecretPlace]] = field(repr=False)
 
     def restore(self, edited: str) -> str:
-        """Return an edited text with the secrets. One that is not YAML keeps its marks: its problems quote it.
+        """Return an edited text with its secrets.
+
+        A text that is not YAML keeps its marks, because messages about its problems quote it.
 
         Raises:
-            KeyNotSettable: It has a mark of another text, or one at another key than its own.
+            KeyNotSettable: A mark comes from another text, or was moved to another key.
         """
         if not _SecretPlaces(edited).is_yaml:
             return edited
@@ -242,7 +245,7 @@ def set_key(text: str, path: str, value: str) -> str:
     if "\n" in value:
         raise KeyNotSettable("the value must be one line: change it in the text")
     if not _PATH.fullmatch(path):
-        raise KeyNotSettable("this is no key: write it as in `channels.slack.streaming`")
+        raise KeyNotSettable("this is not a key: write it as in `channels.slack.streaming`")
     segments = [int(index) if index else key for index, key in _SEGMENT.findall(path)]
     changed = _insert(text, path, segments, value)
     _check_result(changed, segments, value)
@@ -279,7 +282,7 @@ def _compose(text: str) -> yaml.Node | None:
 
 
 def _check_result(text: str, segments: Sequence[str | int], value: str) -> None:
-    """Check that a text has the value: a part of a plain one may have another meaning where it stands."""
+    """Check that a text has the value: part of an unquoted value may mean something else at that place."""
     try:
         node, rest = _descend(yaml.compose(text, yaml.SafeLoader), segments)
         is_set = not rest and _shape(node) == _shape(yaml.compose(value, yaml.SafeLoader))

@@ -25,7 +25,7 @@ def upgrade_config(text: str, example: str, *, version: int) -> str | None:
         version: The version of the format.
 
     Raises:
-        ConfigUpgradeError: It is not a YAML mapping, or is newer than `version`.
+        ConfigUpgradeError: The file is not a YAML mapping, or is newer than `version`.
 
     >>> print(upgrade_config("log_level: debug # mine", "config_version: 1\nlog_level: info\nx: 1 # new", version=1))
     log_level: debug # mine

@@ -102,7 +102,7 @@ def is_likely_typo(key: str, known: Iterable[str]) -> bool:
 def unknown_key_line(
     key: object, path: str, known: list[str], *, what: str = "unknown key, ignored"
 ) -> str:
-    """Return the message for an unknown key, which may be a number. `what` says what becomes of it."""
+    """Return the message for an unknown key, which may be a number. `what` says what happens to the key."""
     name = str(key)
     guess = closest_match(name, known)
     hint = f"; did you mean `{guess}`?" if guess else ""

@@ -16,7 +16,7 @@ _SECRET_KEY = re.compile(
 URL_PASSWORD = re.compile(r"(://[^/?#\s:]*:)([^/?#\s]+)(?=@)")
 
 MASK = "***"
-"""What people see instead of a secret."""
+"""The text that people see in place of a secret."""
 
 _INDEX = re.compile(r"(\[\d+\])+$")
 
@@ -51,7 +51,7 @@ def is_secret_key(path: str) -> bool:
 
 
 def is_hidden_key(path: str) -> bool:
-    """Return whether people must not see the value of a key: a secret, or any header, because names do not tell.
+    """Return whether to hide the value of a key: a secret, or any header, because a header's name does not tell.
 
     >>> is_hidden_key("models[0].default_headers.X-Tenant"), is_hidden_key("models[0].name")
     (True, False)

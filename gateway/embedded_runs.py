@@ -96,7 +96,7 @@ class EmbeddedRuns(Runs):
         services = self._services()
         token = TRACEPARENT.set(request.traceparent)
         try:
-            # The run must not share objects with its caller, as over HTTP.
+            # As over HTTP, the run must not share objects with its caller.
             checked = validate_body(RunCreate, parse_json(_encoded(body)))
             run = await resolve_run(services, request.thread_id, checked, restartable=False)
             live = await services.runs.start(replace(run, start_key=request.message_id))

@@ -78,7 +78,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], tuple[int, DetailText]] = {
     ConversationFull: (429, _error_text),
     HookRejected: (
         401,
-        _fixed_text("There is no such hook, or the signature does not fit; see the log."),
+        _fixed_text("There is no such hook, or the signature is wrong; see the log."),
     ),
     HookMalformed: (400, _error_text),
     DeliveryError: (503, _error_text),

@@ -20,7 +20,7 @@ _PERIODS: dict[Span, tuple[float, int]] = {
 """The length of a period of each span, seconds, and their number. Messages are kept for a week."""
 
 FRESH_S = 2.0
-"""How long figures are shown before they are read again, seconds, however many pages are open."""
+"""How long to show figures before reading them again, seconds, however many pages are open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class Period:
 class Figures:
     """Reads the figures of a span.
 
-    A period is read again only after as long as it had been over: turns end later than their messages arrive. So a
-    million rows are read once.
+    Turns end later than their messages arrive, so the figures of a past period still change. A period is read again at
+    growing intervals. Each interval is at least as long as the period had been over at its last read.
     """
 
     def __init__(self, store: FigureStore, now: Callable[[], float] = time.time) -> None:
@@ -50,7 +50,7 @@ class Figures:
     async def read(self, span: Span) -> tuple[list[Period], float]:
         """Return the periods of a span, and when they were read. Raises StoreError.
 
-        They are in order; the last one is not over.
+        The periods are in order; the last one has not ended.
         """
         return await self._shared[span].get(partial(self._read, span))
 
@@ -77,11 +77,11 @@ class Figures:
 
 
 def percentile(samples: Iterable[tuple[Sequence[float], int]], percent: float) -> float | None:
-    """Return a percentile of values of which samples are known; None = there are none.
+    """Estimate a percentile of values from samples of them; None = there are no samples.
 
     Args:
-        samples: Some values of a group, and the number of all of its values.
-        percent: Of the values that are not larger.
+        samples: For each group, some of its values and the number of all its values.
+        percent: The share of values that are at most the result, 0 to 100.
 
     >>> percentile([([1.0, 2.0], 2), ([9.0], 100)], 50)
     9.0

@@ -1,4 +1,4 @@
-"""What is wrong with the running service, and what to do: the checks of `parley doctor` that cost nothing.
+"""Problems of the running service and how to fix them: the checks of `parley doctor` that cost nothing.
 
 Nothing here asks a model: the models are judged by their latest calls. Platforms are asked only about channels that do
 not work, and only if an administrator looks again.
@@ -35,10 +35,10 @@ DIAGNOSIS_S = 20.0
 """Time limit for asking the platforms about broken channels, seconds."""
 
 _OWN_FAULT = ("auth", "quota")
-"""Failures that no later call survives until somebody does something."""
+"""Failures that repeat on every call until somebody fixes the cause."""
 
 _OF_ONE_REQUEST = ("context", "circuit_open")
-"""Failures that say nothing about the model."""
+"""Failures caused by a single request, which say nothing about the model."""
 
 _STORE_FIX = "see the log; `parley doctor` checks the whole database"
 

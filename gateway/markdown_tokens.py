@@ -1,4 +1,4 @@
-"""Markdown as a tree of JSON, from which the console makes elements. No part of it is HTML. Pure."""
+"""Markdown as a tree of JSON, from which the console makes elements. No part of the tree is HTML. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, assert_never
@@ -11,7 +11,7 @@ Token = str | dict[str, Any]
 
 
 def markdown_tokens(markdown: str) -> list[Token]:
-    """Parse Markdown and return its blocks. Blocking: 10 kB take some milliseconds.
+    """Parse Markdown and return its blocks. Blocking: 10 kB take a few milliseconds.
 
     >>> markdown_tokens("**Hi** <b>")
     [{'t': 'p', 'c': [{'t': 'strong', 'c': ['Hi']}, ' <b>']}]

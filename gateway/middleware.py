@@ -55,7 +55,7 @@ _CLIENT_ROUTES = re.compile(r"/api/(threads|runs|store|channels/terminal)(/|$)")
 def is_audited(method: str, path: str, *, from_browser: bool = False) -> bool:
     """Return whether a request is an action of an operator.
 
-    A program's requests about its own conversations are not, except deletions. The same requests from the console are.
+    A program's requests about its own conversations are not, except deletions. If the console sends them, they are.
 
     >>> is_audited("PUT", "/api/skills/tides"), is_audited("POST", "/api/threads/1/runs/wait")
     (True, False)

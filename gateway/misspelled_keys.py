@@ -48,7 +48,7 @@ def find_unknown_model_keys(config: Config, *, imports: bool) -> Iterator[str]:
 
 
 def unknown_arguments(model: ModelConfig) -> list[tuple[str, str]]:
-    """Return the keys that are passed to a model's class, which does not know them: (section of the entry, key)."""
+    """Return the keys that are passed to a model's class but that it does not know: (section of the entry, key)."""
     arguments = _arguments(model)
     given: dict[str, Mapping[str, Any]] = {
         "": model.extra_keys(),

@@ -15,7 +15,7 @@ MAX_FILES = 10
 KEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 Key = Annotated[str, Field(pattern=KEY_PATTERN)]
-"""A client's name for what it sends. A repeated request with the same key sends nothing."""
+"""The key that a client gives a message or broadcast. A repeated request with the same key sends nothing."""
 
 PlatformId = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x20\x7f]*$")]
 
@@ -31,7 +31,7 @@ def with_words(text: str) -> str:
 
 
 class NotificationBody(BaseModel):
-    """What every message has: a text, files or both."""
+    """The content of a message: a text, files or both."""
 
     text: Text = Field(default="", description="Markdown")
     key: Key | None = Field(
@@ -63,7 +63,7 @@ class NewMessageRequest(NotificationBody):
 
 
 def _as_list(value: object) -> object:
-    """Return the field of a form as a list, which it is only if the form has it more than once."""
+    """Return the field of a form as a list. Forms have a list only if they repeat the field."""
     return [value] if isinstance(value, str) else value
 
 
@@ -77,4 +77,6 @@ class NewBroadcastRequest(NotificationBody):
     active_within_days: float | None = Field(
         default=None, gt=0, le=3650, description="Only chats with a message in this many days"
     )
-    dry_run: bool = Field(default=False, description="Only count, also without a text and files")
+    dry_run: bool = Field(
+        default=False, description="Only count the chats; needs neither text nor files"
+    )

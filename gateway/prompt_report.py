@@ -95,7 +95,7 @@ class PromptReport:
 async def report_prompt(
     config: Config, database: Database, agents: AgentFactory, place: PromptPlace
 ) -> PromptReport:
-    """Return the prompt of the next message there. It is made as for a run, but no model is called and nothing stored.
+    """Return the prompt of the next message there. It is built as for a run, but calls no model and stores nothing.
 
     Raises:
         RowNotFound: There is no such channel, or a graph or an unknown agent answers there.
@@ -116,7 +116,9 @@ async def report_prompt(
     try:
         session = sessions.resolve(message)
     except InvalidSession as error:
-        raise RowNotFound(f"There is no agent {error.agent}, which answers there.") from error
+        raise RowNotFound(
+            f"The agent {error.agent}, which answers there, does not exist."
+        ) from error
     if session.assistant_id != LEAD_AGENT:
         raise RowNotFound(
             f"The graph {session.assistant_id} answers there, with a prompt of its own."

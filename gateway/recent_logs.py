@@ -20,7 +20,7 @@ MAX_CHARS = 4_000_000
 MAX_MESSAGE_CHARS = 4_000
 MAX_ERROR_CHARS = 12_000
 _LINE_CHARS = 200
-"""What a line takes besides its texts, in characters."""
+"""The size of a line without its texts, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +28,12 @@ class LogLine:
     """One line of the log.
 
     Attributes:
-        id: Increases by one; starts anew with the process.
+        id: Increases by one; starts again when the process restarts.
         time: Unix seconds.
         level: debug, info, warning, error or critical.
         logger: The module.
         error: The traceback; "" = none.
-        context: What it belongs to: channel, conversation, thread, run, request.
+        context: The channel, conversation, thread, run and request that the line belongs to.
     """
 
     id: int
@@ -51,8 +51,8 @@ class LogFilter:
 
     Attributes:
         level: The lowest level, as a number of `logging`.
-        logger: The start of its name.
-        words: A part of the message, traceback or context.
+        logger: The start of the logger's name.
+        words: Text that the message, traceback or context contains.
         request: The ID of the request.
         thread: The ID of the thread.
         since: Unix seconds.
@@ -66,7 +66,7 @@ class LogFilter:
     since: float = 0.0
 
     def accepts(self, line: LogLine) -> bool:
-        """Return whether to return a line."""
+        """Return whether a line passes the filter."""
         context = line.context
         return (
             line.time >= self.since
@@ -137,7 +137,7 @@ class RecentLogs(ExtraLogHandler):
 
 
 def iso(line: LogLine) -> str:
-    """Return a line's time as ISO 8601 with zone and milliseconds."""
+    """Return a line's time as ISO 8601 with a time zone and milliseconds."""
     return datetime.fromtimestamp(line.time, UTC).isoformat(timespec="milliseconds")
 
 

@@ -70,7 +70,7 @@ class ScheduledRuns(RunStarter):
         try:
             await services.delete_thread(thread_id)
         except (OSError, StoreError) as error:
-            log.warning("the thread %s of a cron stays: %s", thread_id, error)
+            log.warning("the thread %s of a cron could not be deleted: %s", thread_id, error)
 
 
 async def _create_thread(services: Services, thread_id: str, schedule: Schedule) -> None:

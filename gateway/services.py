@@ -57,7 +57,7 @@ class Services:
         cluster_runs: The runs of all nodes.
         tokens: The named tokens of the API.
         sessions: The sessions of browsers.
-        changes: What changes, for open pages.
+        changes: The change feed for open pages.
         figures: Messages, waits, tokens and cost over time.
         findings: The latest findings.
         telemetry: Reports to OpenTelemetry.
@@ -111,7 +111,7 @@ class Services:
     async def delete_thread(self, thread_id: str) -> bool:
         """Stop a thread's runs, and delete it with its runs, state and files. False if none of these exist.
 
-        Another node that executes runs on the thread does it.
+        If another node executes runs on the thread, that node deletes it.
 
         Raises:
             OSError: The files could not be deleted; everything else is gone.

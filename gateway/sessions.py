@@ -12,7 +12,7 @@ from store.api_tokens import token_digest
 from store.console_sessions import PREFIX, ConsoleSession, ConsoleSessionStore
 
 CSRF_HEADER = "x-csrf-token"
-"""What a request with a cookie must send to change something: another page cannot read it."""
+"""The header that a request with a cookie must send to change something. Pages of other sites cannot read its value."""
 
 ROTATE_AFTER_S = 3600.0
 """Age from which a session's secret is replaced when the page asks for its session, seconds."""

@@ -17,7 +17,7 @@ _READING = frozenset({"GET", "HEAD"})
 class SharedFilesRoute(APIRoute):
     """A route that reads or changes files that all nodes share. Other nodes see a change once the response is sent.
 
-    It refuses JSON that no file holds.
+    It refuses JSON that a file cannot hold.
     """
 
     @override

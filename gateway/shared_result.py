@@ -1,4 +1,4 @@
-"""SharedResult: a result that takes work, made once for all who ask for it at about the same time."""
+"""SharedResult: an expensive result, made once for all callers that ask for it at about the same time."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class SharedResult(Generic[T]):
-    """The latest result, with when it was made.
+    """The latest result, and the time when it was made.
 
     Args:
-        fresh_s: How long a result is used again, seconds.
+        fresh_s: How long a result is reused, seconds.
         now: The wall clock.
     """
 
@@ -27,12 +27,12 @@ class SharedResult(Generic[T]):
     async def get(
         self, make: Callable[[], Awaitable[T]], *, fresh_s: float | None = None, key: object = None
     ) -> tuple[T, float]:
-        """Return a result, and when it was made (Unix seconds). Raises what `make` raises.
+        """Return a result, and the time when it was made (Unix seconds). Raises what `make` raises.
 
         Args:
             make: Makes the result.
-            fresh_s: Replaces the usual one.
-            key: A result that was made for another key is not used again.
+            fresh_s: Replaces the usual `fresh_s`.
+            key: A result that was made for another key is not reused.
         """
         within_s = self._fresh_s if fresh_s is None else fresh_s
         async with self._making:

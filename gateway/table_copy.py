@@ -38,7 +38,7 @@ class TableCopy(Generic[RowT]):
     """A copy of a table that is at most a few seconds old.
 
     Args:
-        name: What the rows are, for the log.
+        name: What the log calls the rows.
         table: The table.
         clock: Monotonic seconds.
 
@@ -57,7 +57,7 @@ class TableCopy(Generic[RowT]):
         self._rows: Sequence[RowT] = ()
 
     async def find(self, matches: Callable[[RowT], bool]) -> RowT | None:
-        """Return the first row that matches. None = there is none, or the database cannot be read."""
+        """Return the first row that matches; None = no row matches, or the database cannot be read."""
         if self._is_outdated(matches):
             async with self._reading:  # Another task may have read the table meanwhile.
                 if self._is_outdated(matches):

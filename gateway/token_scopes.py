@@ -71,7 +71,7 @@ def is_permitted(scope: TokenScope, method: str, path: str, query: bytes = b"") 
     - `admin`: everything, like the admin token.
     - `operator`: everything but changes of MCP servers, skills and agents, and tokens, sessions, the configuration and
       the audit log.
-    - `read`: what an operator may do and changes nothing, except terminal sessions.
+    - `read`: everything that an operator may do that changes nothing, except terminal sessions.
 
     Args:
         scope: The scope of the token or session.

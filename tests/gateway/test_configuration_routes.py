@@ -276,7 +276,7 @@ async def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
     async with edited(tmp_path) as (service, _):
         body = {"text": TEXT, "key": key, "value": "1"}
         refused = await service.client.post("/api/configuration/check/key", json=body)
-        assert (refused.status_code, "no key" in refused.json()["detail"]) == (422, True)
+        assert (refused.status_code, "not a key" in refused.json()["detail"]) == (422, True)
 
 
 async def test_a_secret_moves_with_its_entry_and_into_a_comment_and_back(tmp_path: Path) -> None:
