@@ -95,7 +95,7 @@ def _add_files(
 ) -> Iterator[str]:
     """Add everything except the databases. Yield the threads' files that were skipped.
 
-    Opens each folder relative to its open parent. If a command replaces a folder by a link meanwhile, it is not
+    Opens each folder relative to its open parent. If a command replaces a folder with a link meanwhile, the link is not
     followed.
     """
     skipped: list[str] = []
@@ -117,11 +117,11 @@ def _add_files(
 
 
 def _add_path(archive: ArchiveWriter, path: str, folder: int, max_holes: int) -> int:
-    """Add the entry of an open folder that has a path's last name. Return the bytes of its holes.
+    """Add a path, which `folder` (an open folder) contains. Return the bytes of its holes.
 
     Raises:
-        OSError: It cannot be read, or not be restored (a socket, a very long path, a thread's file with more bytes of
-            holes than `max_holes`).
+        OSError: The path cannot be read, or could not be restored (a socket, a very long path, a thread's file with
+            more bytes of holes than `max_holes`).
     """
     if path.count("/") >= MAX_DEPTH or len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "the path is too long")

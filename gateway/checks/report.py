@@ -9,7 +9,7 @@ from bots.common.diagnosis import CheckResult, Severity
 
 MACHINE, MODELS, VOICE, MCP = "this machine", "models", "voice", "MCP servers"
 SCHEDULES = "schedules"
-"""Areas of the report, beside the channels."""
+"""Areas of the report, in addition to the channels."""
 
 _SEVERITY_WIDTH = max(len(severity.value) for severity in Severity)
 

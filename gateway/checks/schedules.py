@@ -13,7 +13,7 @@ from gateway.service_client import request_json
 from store.schedules import CHAT, FAILURES, OWNER
 
 PAGE = 1000
-"""Schedules of one request, the API's maximum."""
+"""Number of schedules per request, the API's maximum."""
 
 _PAUSED = {
     FAILURES: (
@@ -29,7 +29,7 @@ _PAUSED = {
 
 
 async def check_schedules(client: httpx.AsyncClient) -> list[CheckResult]:
-    """Ask the service for its schedules. Empty = there are none. Never raises."""
+    """Check the schedules of the running service. Empty = it has none. Never raises."""
     found: list[CheckResult] = []
     count = 0
     while True:

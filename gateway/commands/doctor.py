@@ -97,7 +97,7 @@ async def run_checks(config: Config, *, ask_models: bool = True) -> DoctorReport
 
 
 async def _check_runs(config: Config, *, ask_models: bool) -> dict[str, Sequence[CheckResult]]:
-    """Ask the models or the other server, and the speech service, by area of the report."""
+    """Test the models or the LangGraph server, and the speech service. Return the results by area."""
     found: dict[str, Sequence[CheckResult]] = {}
     if config.bus.langgraph_url:  # the other server configures its own models
         found[MODELS] = [await machine.check_langgraph_server(config.bus.langgraph_url)]
@@ -132,7 +132,7 @@ def _check_configuration(config: Config) -> list[CheckResult]:
 
 
 def _is_found_by_platform(config: Config, line: str) -> bool:
-    """Return whether the check of a platform reports a problem too: one of its credentials or addresses."""
+    """Return whether the platform's check reports this problem too, as it does for credentials and addresses."""
     return any(
         re.search(rf"\bchannels\.{re.escape(name)}\.{re.escape(key)}(?![\w.])", line)
         for name, section in config.bots.platforms.items()

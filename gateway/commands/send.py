@@ -23,7 +23,7 @@ from gateway.service_client import error_detail, open_service_client, request_js
 STDIN = "-"
 
 MAX_STDIN_CHARS = 1_000_000
-"""How much of standard input is read, characters. It is more than a message may have."""
+"""Maximum number of characters to read from standard input. A message may have fewer."""
 
 POLL_S = 0.5
 """How often `--wait` asks for the state, seconds."""
@@ -92,9 +92,9 @@ async def send_notification(
     *,
     wait: bool = False,
 ) -> dict[str, Any]:
-    """Send a message, which has a `key`, and return what the service says. Raises CommandFailed.
+    """Send a message, which has a `key`, and return the service's response. Raises CommandFailed.
 
-    `wait`: until it is delivered or not. Not for broadcasts.
+    `wait`: Whether to wait until the delivery succeeds or fails. Not for broadcasts.
     """
     async with open_service_client(config) as client:
         if client is None:
@@ -127,7 +127,7 @@ async def _post(
 
 
 def _problem(answer: httpx.Response) -> str:
-    """Return why a message was refused, in a line."""
+    """Return why a message was refused, in one line."""
     if answer.status_code != httpx.codes.UNPROCESSABLE_ENTITY:
         return error_detail(answer)
     detail = answer.json()["detail"]

@@ -63,7 +63,7 @@ def _file_content(config: Config, arguments: argparse.Namespace) -> str:
         program += ["--config", str(config.source)]
     environment = {"PARLEY_HOME": str(config.home), "PYTHONUNBUFFERED": "1"}
     if path := config.environment.get("PATH"):
-        environment["PATH"] = path  # the agent's tools and MCP servers are searched there
+        environment["PATH"] = path  # finds the programs of tools and MCP servers
     service = SystemService(
         program=tuple(program),
         folder=folder,
