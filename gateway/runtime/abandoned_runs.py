@@ -82,7 +82,7 @@ class AbandonedRuns:
             run_id: The run. "" = all unfinished runs of the thread.
 
         Returns:
-            The node, None if no living one is known, and whether the run is over.
+            The node (None = no living node is known), and whether the run has ended.
 
         Raises:
             StoreUnavailable: The database cannot be used, or the node of the run was lost and no other node has the run

@@ -23,7 +23,7 @@ from store.runs import Run, RunStore
 
 _OTHER_FORM = frozenset({"modes", "kwargs", "restartable"})
 _STORED_FIELDS = [field for field in fields(GraphRunRequest) if field.name not in _OTHER_FORM]
-"""Fields of a request that are stored as they are. The others are stored in another form, or known."""
+"""Fields of a request that are stored as they are. The other fields are stored in another form, or not at all."""
 
 
 def new_local_run(
@@ -60,7 +60,7 @@ def new_local_run(
 
 
 def encode_request(request: GraphRunRequest, live: LocalRun) -> str:
-    """Return the stored form of a request, JSON. A run with a row has `kwargs` there."""
+    """Return the stored form of a request, JSON. If the run has a row, its `kwargs` are stored there instead."""
     stored = {
         **encode_start(request),
         "thread_id": live.thread_id,
@@ -100,7 +100,7 @@ def decode_abandoned_run(
     `now`: Unix seconds. The part of a delay that has passed is not repeated.
 
     Raises:
-        InvalidRequest: What another version stored cannot be read.
+        InvalidRequest: Another version stored the request in a form that cannot be read.
     """
     try:
         body: dict[str, Any] = orjson.loads(abandoned.body)
@@ -164,7 +164,7 @@ class RunCreation:
             request: The run's request.
 
         Raises:
-            RowNotFound, RunExists, ThreadAtOtherNode: As of `RunStore.create`.
+            RowNotFound, RunExists, ThreadAtOtherNode: See `RunStore.create`.
             StoreUnavailable: It could not be written in time. If it is written later, it is reverted.
             RuntimeClosing: This process is stopping.
         """
@@ -179,7 +179,7 @@ class RunCreation:
             write.is_late = True
             self._finalizer.undone.add(
                 live.run_id
-            )  # The node that starts the run again does not find it.
+            )  # Other nodes do not find the run, and so do not start it again.
             raise StoreUnavailable("The database did not take the run in time.")
         error, write.error = write.error, None
         try:
@@ -229,5 +229,5 @@ async def require_checkpoint(
     where = {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": str(wanted)}
     if await saver.aget_tuple({"configurable": where}) is None:
         raise RowNotFound(
-            "Checkpoint not found: it is not of this thread, or was pruned. Continue from the thread's history."
+            "Checkpoint not found: it belongs to another thread, or was pruned. Continue from the thread's history."
         )

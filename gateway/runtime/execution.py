@@ -67,9 +67,8 @@ SLICE_S = 0.001
 """How long all runs together may encode events in one iteration of the event loop, seconds."""
 
 MAX_CRASHES = 3
-"""Maximum number of attempts of a run that ended with their process.
-
-Then it is given up, because it may be the cause.
+"""Maximum number of attempts of a run that ended because their process did. Then the run is given up, because it may be
+the cause.
 """
 
 CLOSE_S = 10.0
@@ -174,7 +173,7 @@ async def execute_run(
     roll_back: Callable[[], Awaitable[None]],
     budget: LoopBudget,
 ) -> RunResult:
-    """Run a graph until it ends, is canceled, or is to end before its next step. Its events go to the run's log.
+    """Run a graph until it ends, is canceled, or must end before its next step. Its events go to the run's log.
 
     Args:
         live: The run.
@@ -233,7 +232,7 @@ def _is_among(stops: Sequence[str] | str | None, nodes: Iterable[str]) -> bool:
 
 
 async def _last_nodes(graph: Graph, state: StateSnapshot) -> list[str]:
-    """Return the nodes whose results made a state: the nodes that have seen other versions of it than before."""
+    """Return the nodes that ran last: those whose `versions_seen` differ from the previous checkpoint's."""
     seen: list[Mapping[str, Any]] = []
     for config in (state.config, state.parent_config):
         saved = await graph.checkpointer.aget_tuple(config) if config else None  # type: ignore[union-attr]  # a saver
@@ -256,7 +255,7 @@ async def untaken_messages(live: LocalRun, prepared: PreparedRun) -> Sequence[An
 async def check_update(prepared: PreparedRun) -> None:
     """Raise the error that the graph's channels raise for a command's update.
 
-    LangGraph saves an update before it applies it. After an update that does not fit, the thread could never be read
+    LangGraph saves an update before it applies it. If the channels reject a saved update, the thread can never be read
     again.
     """
     update = prepared.input.update if isinstance(prepared.input, Command) else None
@@ -369,7 +368,8 @@ async def _success_result(live: LocalRun, prepared: PreparedRun) -> RunResult:
 def _with_all_interrupts(values: object, state: StateSnapshot) -> object:
     """Return the values with all pending interrupts.
 
-    Tasks that stop at the same time stream them one after another, and the last values have none if others ended.
+    Tasks that stop at the same time stream their interrupts one after another. If other tasks end in the same step, the
+    last values contain no interrupts.
     """
     pending = [one for task in state.tasks for one in task.interrupts]
     streamed = state_fields(values).get("__interrupt__", ())

@@ -9,7 +9,7 @@ Namespace = tuple[str, ...]
 """The path to a subgraph: `node:task id` per level. Empty for the outermost graph."""
 
 _ID = slice(len(b'{"id":"'), len(b'{"id":"') + 36)
-"""The position of a task's ID in its event. Events hold whole states, so they are not decoded without need."""
+"""The position of a task's ID in its event. An event may hold a whole state, so only its ID is read."""
 
 
 class GraphTree:

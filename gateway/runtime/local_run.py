@@ -57,10 +57,10 @@ class LocalRun:
         in_graph: The graph has started: from then on its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         write_retry: Repeats its writes while the database cannot be written.
-        is_handed_over: Whether it continues at another node. Then it neither starts nor ends here anymore, and clients
-            that wait for it are disconnected when this process ends.
+        is_handed_over: Whether it continues at another node. If so, it no longer starts or ends here, and clients that
+            wait for it are disconnected when this process ends.
         finished: Set when the end is on disk and published.
-        stopped: Set when nothing of it is executed here anymore.
+        stopped: Set when no part of it runs here anymore.
     """
 
     row: Run

@@ -14,7 +14,7 @@ from langgraph.pregel import Pregel
 
 
 def has_messages(graph: Pregel[Any, Any, Any, Any]) -> bool:
-    """Return whether the schema of a graph's input, or else of its state, has `messages` of LangChain."""
+    """Return whether the schema of a graph's input, or else of its state, has LangChain's `messages`."""
     if isinstance(graph, CompiledStateGraph):
         found = _schema_has_messages(graph.builder.input_schema)  # type: ignore[arg-type]  # a class
         if found is None:

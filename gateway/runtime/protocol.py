@@ -153,7 +153,7 @@ class ProtocolEncoder:
                 for piece in pieces.finish_all(self._error):
                     yield namespace, ("messages", piece)
             for one in self._interrupts:
-                # Not earlier, because a client that answers must find the interrupt on disk.
+                # Sent only at the end, because a client that answers must find the interrupt on disk.
                 asked = {"interrupt_id": one["id"], "payload": one["value"], "value": one["value"]}
                 yield (), ("input.requested", asked)
             status = self._final_status(orjson.loads(data)["status"])

@@ -406,7 +406,7 @@ class RunCopies(RunsOfOtherNodes):
             copy.row = replace(copy.row, status="interrupted")
             await self._go_on(copy)
         del self._active[copy.attempt_id]
-        self._ended.remove(copy.run_id)  # It belongs to an earlier attempt.
+        self._ended.remove(copy.run_id)  # The kept copy is of an earlier attempt.
         self._ended.add(copy, now=anyio.current_time())
         if copy.following is not None:
             await copy.following.finished.wait()

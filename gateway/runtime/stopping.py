@@ -11,7 +11,7 @@ CANCEL_S = 2.0
 
 
 def hand_over(active: Sequence[LocalRun]) -> None:
-    """Have runs stop when their current step is stored. It returns at once. Waiting runs do not start here.
+    """Make runs stop once their current step is stored, and keep waiting runs from starting here. Returns at once.
 
     Other nodes continue restartable runs. The others become `interrupted`.
     """

@@ -63,7 +63,7 @@ def parse_stream_modes(
         known = next((mode for mode in STREAM_MODES if mode == name), None)
         if known is None:
             raise InvalidRequest(
-                f"Stream mode {name!r} is not supported; there are {', '.join(STREAM_MODES)}.",
+                f"Stream mode {name!r} is not supported; available: {', '.join(STREAM_MODES)}.",
                 malformed=True,
             )
         asked.add(known)

@@ -1,4 +1,4 @@
-"""ThreadWatchers: notifies those who watch a thread about each run that starts on it."""
+"""ThreadWatchers: notifies the watchers of a thread about each run that starts on it."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -46,7 +46,7 @@ class RunsOfOtherNodes(Protocol):
     """The runs of other nodes."""
 
     async def watch(self, thread_id: str) -> None:
-        """Publish runs that other nodes start on a thread, from now on and as long as somebody watches it."""
+        """Publish runs that other nodes start on a thread, from now on until nobody watches it anymore."""
         ...
 
     def announce(self, live: LocalRun) -> None:
@@ -63,7 +63,7 @@ class RunsOfOtherNodes(Protocol):
 
 
 class NoOtherNodes(RunsOfOtherNodes):
-    """Until the service has opened the runs of all nodes, and after it has closed them."""
+    """Knows no other nodes. Used until the service has opened the runs of all nodes, and after it has closed them."""
 
     @override
     async def watch(self, thread_id: str) -> None:
