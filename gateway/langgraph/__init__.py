@@ -27,7 +27,7 @@ _MODULES = (
     crons,
     store_items,
 )
-"""The busiest first: FastAPI tries the routes in this order, 1,000 function calls for a thread and its run."""
+"""The busiest come first: FastAPI tries routes in this order, 1,000 function calls for a thread and its run."""
 
 
 def langgraph_routers() -> list[APIRouter]:

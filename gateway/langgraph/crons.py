@@ -33,10 +33,10 @@ _COLUMNS = {
     "next_run_date": "next_at",
     "end_time": "end_at",
 }
-"""Fields whose columns have other names."""
+"""Fields that have another name in the table, and that name."""
 
 _OWN_FIELDS = frozenset({"enabled", "end_time", "metadata", "on_run_completed", "timezone"})
-"""Fields of a cron. The others are of its runs."""
+"""The cron's own fields. All other fields describe its runs."""
 
 
 @router.post("/runs/crons", response_model=CronResponse)
@@ -77,7 +77,7 @@ async def get_cron(cron_id: str, services: ServicesDep) -> Response:
 
 @router.patch("/runs/crons/{cron_id}", response_model=CronResponse)
 async def update_cron(cron_id: str, body: CronPatch, services: ServicesDep) -> Response:
-    """Change a cron. Fields that are left out stay; `end_time: null` removes the end."""
+    """Change a cron. Fields that are left out keep their values; `end_time: null` removes the end."""
     before = await _get(services, cron_id)
     change = partial(_changed, body=body, now=services.runs.now())
     # Fail before the transaction, and read the zone's file in another thread.
@@ -101,7 +101,7 @@ async def _create(services: Services, thread_id: str | None, body: CronCreate) -
     assistant = await get_assistant(services, body.assistant_id)
     given = body.model_dump(exclude_none=True, exclude={"thread_id", *_OWN_FIELDS})
     payload = {**given, "assistant_id": assistant.assistant_id}
-    build_run_request(body, thread_id)  # Refuses what the run would refuse.
+    build_run_request(body, thread_id)  # Raises the errors that the run would raise.
     cron = Schedule(
         id=str(uuid.uuid4()),
         thread_id=thread_id,
@@ -137,7 +137,7 @@ async def _checked(change: Any, cron: Schedule) -> Schedule:  # noqa: ANN401 - a
 
 
 def _with_next(cron: Schedule, *, now: float) -> Schedule:
-    """Return a cron with its next time; None if there is none. Raises InvalidTimes."""
+    """Return a cron with its next time, or with None if it has none. Raises InvalidTimes."""
     times = recurrence_of(cron)
     times.check()
     return replace(cron, next_at=times.next_after(now))

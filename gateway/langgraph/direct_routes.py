@@ -2,8 +2,8 @@
 
 The runs API must reach 1.3 times the runs a second of a bare server. A thread and its run take 5,900 function calls
 this way and 7,300 through FastAPI, 0.99 and 1.18 times the bare server's CPU (docs/decisions/0038). So Parley calls
-endpoints that need only path parameters, a JSON body and the services directly. FastAPI describes them in the OpenAPI
-document, and serves all others, and requests with a query.
+endpoints that need only path parameters, a JSON body and the services directly. FastAPI describes these endpoints in
+the OpenAPI document. It also serves all other endpoints, and requests with a query.
 """
 
 import inspect
@@ -30,7 +30,7 @@ _TABLE_ERRORS = tuple(STATUS_BY_ERROR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectEndpoint:
-    """An endpoint, and what each of its parameters takes.
+    """An endpoint, and the kind of each of its parameters.
 
     Attributes:
         route: FastAPI's route of the same endpoint.
@@ -57,7 +57,7 @@ class DirectEndpoint:
         await response(scope, receive, send)
 
     async def respond(self, request: Request, path_params: Mapping[str, str]) -> Response:
-        """Return the response. An error that has a status becomes a response too."""
+        """Return the response. An error with a status also becomes a response."""
         arguments: dict[str, Any] = {**path_params, self.services: request.app.state.services}
         if self.request:
             arguments[self.request] = request
@@ -114,7 +114,7 @@ class DirectRoutes:
 
 
 def direct_endpoint(route: APIRoute) -> DirectEndpoint | None:
-    """Return how to call a route's endpoint directly; None = it needs FastAPI: headers, a status, a required query."""
+    """Return a route's direct endpoint; None = it needs FastAPI for headers, a status or a required query."""
     hints = get_type_hints(route.endpoint, include_extras=True)
     if hints.pop("return", None) is not Response:
         return None

@@ -17,7 +17,7 @@ from gateway.services import Services
 from store.errors import RowConflict, RowNotFound, ValueRefused
 
 LATEST = "-"
-"""Instead of a run's ID: the run that a thread's newest events are from."""
+"""Stands for the ID of the run that produced a thread's newest events."""
 
 Json = dict[str, Any]
 Handler = Callable[[Services, str, Json], Awaitable[Json]]

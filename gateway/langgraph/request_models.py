@@ -122,7 +122,7 @@ class CronSearch(CronQuery):
 
 
 class ThreadTtl(WireModel):
-    """`ttl` of a thread: minutes, and what is deleted afterwards."""
+    """`ttl` of a thread: its minutes, and what to delete after them."""
 
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES)]
     strategy: TtlStrategy = "delete"

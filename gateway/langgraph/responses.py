@@ -109,8 +109,8 @@ def _event_filter(request: Request, services: Services, wanted: EventPredicate) 
     """Return a filter that also drops the last event, `end`, for clients that would mistake it for a result.
 
     LangGraph's server sends no such event. Its SDKs are recognized by their User-Agent: the Python SDK sends its name,
-    and the JavaScript SDK sends Node's. In a browser the JavaScript SDK sends the browser's User-Agent. There `end` is
-    useful, because the SDK need not ask whether the run is over.
+    and the JavaScript SDK sends Node's. In a browser the JavaScript SDK sends the browser's User-Agent. There, `end` is
+    useful, because it saves the SDK a request for the run's state.
     """
     agent = request.headers.get("user-agent", "")
     is_sdk = agent == "node" or agent.startswith("langgraph-sdk-py/")

@@ -12,7 +12,7 @@ from gateway.runtime.stream_modes import parse_stream_modes
 _SERVER_KEYS = frozenset(
     {"thread_id", "assistant_id", "run_id", "cron_id", "counters_since_delta_snapshot"}
 )
-"""Metadata that LangGraph's server accepts from no client. Like it, Parley drops them silently."""
+"""Keys of metadata that LangGraph's server accepts from no client. Like that server, Parley drops them silently."""
 
 
 def build_run_request(body: RunCreate, thread_id: str | None) -> GraphRunRequest:

@@ -39,13 +39,13 @@ from store.errors import RowNotFound, StoreUnavailable
 from store.runs import Run, RunStatus
 
 ON_NODE_LOSS, INTERRUPT = "X-Parley-On-Node-Loss", "interrupt"
-"""Header and value of clients that continue by themselves: their runs do not continue when their process ends."""
+"""Header and value of clients that repeat lost runs themselves. Their runs end with the process that executes them."""
 
 router = APIRouter(tags=["runs"], route_class=WireRoute)
 
 CancelAction = Annotated[
     Literal["interrupt", "rollback"],
-    Query(description="Keep what the run did, or restore the thread's state from before the run"),
+    Query(description="Keep the run's steps, or restore the thread's state from before the run"),
 ]
 
 CancelOnDisconnect = Annotated[bool, Query(description="Cancel the run if the client disconnects")]
@@ -293,7 +293,7 @@ async def _get_run(services: Services, thread_id: str, run_id: str) -> Run:
 
 
 async def _find_run(services: Services, thread_id: str, run_id: str) -> tuple[Run, LocalRun | None]:
-    """Return a run, and its events if a node has them. Raises StoreUnavailable: none has it at this moment."""
+    """Return a run, and its events if a node has them. Raises StoreUnavailable if no node has it at the moment."""
     run = await _get_run(services, thread_id, run_id)
     live = await services.cluster_runs.find(run.run_id, thread_id=run.thread_id)
     if live is None and not is_final(run.status):

@@ -1,4 +1,4 @@
-"""`/ok` and `/info`, with which clients check the server before they use it."""
+"""`/ok` and `/info`, which clients request to check the server before they use it."""
 
 from importlib.metadata import version
 from typing import Any

@@ -27,7 +27,7 @@ async def thread_values(services: Services, thread: Thread) -> Any:  # noqa: ANN
 async def search_by_values(
     services: Services, query: ThreadQuery, wanted: Mapping[str, Any]
 ) -> list[Thread]:
-    """Return all threads that match a query, ignoring limit and offset, and whose state contains the values.
+    """Return all threads that match a query and whose state contains the values. Ignores limit and offset.
 
     Raises:
         HTTPException: 422 if the query matches too many threads.
@@ -81,7 +81,7 @@ def parse_path(path: str) -> list[str | int]:
 
 
 def extract_path(value: object, steps: Sequence[str | int]) -> object:
-    """Return the value at a path; None if there is none.
+    """Return the value at a path; None if the path does not exist.
 
     >>> extract_path({"values": {"l": [1, {"x": 5}]}}, ["values", "l", -1, "x"]), extract_path({}, ["a", 0])
     (5, None)

@@ -277,7 +277,7 @@ async def _prune_thread(services: Services, thread_id: str, strategy: TtlStrateg
         await services.runs.check_thread(thread_id)
     except (RowNotFound, ThreadAtOtherNode):
         return False
-    # A run trims its own old checkpoints when it ends.
+    # An active run trims its own old checkpoints when it ends.
     if services.runs.active_on_thread(thread_id):
         return False
     await services.runs.checkpointer.trim_thread(thread_id, keep=1)
