@@ -59,7 +59,7 @@ class AgentNameCheck(BaseModel):
 
 
 class UserProfile(BaseModel):
-    """USER.md: what all agents know about their users."""
+    """USER.md: facts about the users, which all agents know."""
 
     content: str = Field(max_length=MAX_SOUL_CHARS)
 

@@ -37,8 +37,8 @@ def _within_a_file(before: str) -> str:
 class AuditQuery(BaseModel):
     """Which entries to return."""
 
-    who: str = Field(default="", max_length=200, description="A part of the name")
-    q: str = Field(default="", max_length=200, description="A part of the entry")
+    who: str = Field(default="", max_length=200, description="Text that the name contains")
+    q: str = Field(default="", max_length=200, description="Text that the entry contains")
     outcome: Literal["", "done", "refused"] = Field(
         default="", description="done = a status below 400"
     )
@@ -50,7 +50,7 @@ class AuditQuery(BaseModel):
         default="", pattern=r"^(\d{1,20}\.\d{1,12})?$", description="`next` of the last page"
     )
     format: Literal["json", "jsonl", "csv"] = Field(
-        default="json", description="jsonl and csv = a file with all of them"
+        default="json", description="jsonl and csv = a file with all entries"
     )
 
 

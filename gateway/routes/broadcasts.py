@@ -58,8 +58,8 @@ class PastBroadcastView(BaseModel):
     """A past broadcast.
 
     Attributes:
-        text: Its beginning; "" = all of it was delivered a week ago.
-        chats: Number of chats that it was for.
+        text: The beginning of its text; "" = its last delivery was more than a week ago.
+        chats: Number of chats that it is for.
         waiting: Number of these chats whose message is not in the outbox yet.
         deliveries: Number of its messages in each state. Delivered ones are counted for a week.
     """

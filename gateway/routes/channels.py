@@ -88,8 +88,8 @@ class InboxRowView(ConversationAddress):
 class ConversationView(ConversationAddress):
     """A conversation with its thread.
 
-    `place`: what people call the chat ("" = unknown). `taken_over_by`: who answers instead of the agent; null = the
-    agent does.
+    `place`: the chat's name ("" = unknown). `taken_over_by`: who answers instead of the agent; null = the agent
+    answers.
     """
 
     id: int

@@ -44,14 +44,14 @@ class KeyView(BaseModel):
     Attributes:
         value: JSON; secrets are `***`, and values of variables are `$NAME`.
         source: Where the value comes from, in a few words, such as `config.yaml:12 ($NAME)`.
-        origin: The same as a word.
+        origin: The kind of the source, in one word.
         file: The configuration file; "" = the key is not in it.
         line: Its line there; 0 = it is not in the file.
         variable: The environment variable that has the value; "" = none.
         needs_restart: Whether a change takes effect only after a restart.
-        waits_for_restart: Whether the file has another value than the service.
+        waits_for_restart: Whether the file has a newer value, which takes effect after a restart.
         default: Its default, as documented.
-        description: What it means.
+        description: The meaning of the key, as documented.
     """
 
     key: str
@@ -78,7 +78,7 @@ class ConfigFileView(BaseModel):
 
     Attributes:
         text: Its text. `<hidden-1>` and so on stand for secrets; send them back as they are.
-        version: What to send with a change.
+        version: The version of the text, to send with a change.
         problem: Why it cannot be saved; "" = it can.
         has_previous: Whether a change can be undone.
     """
@@ -106,7 +106,7 @@ class EditedKey(EditedText):
 
 
 class VersionedText(EditedText):
-    """A text to save; `version` is that of the text that was edited."""
+    """A text to save; `version` is the version of the text that was edited."""
 
     version: str
 
@@ -129,7 +129,7 @@ class CheckResponse(BaseModel):
     """What saving would do.
 
     Attributes:
-        difference: Lines of a unified difference; none = nothing changed.
+        difference: Lines of a unified diff; empty = nothing changed.
         restart: Sections that would take effect after a restart.
     """
 
@@ -139,13 +139,13 @@ class CheckResponse(BaseModel):
 
 
 class SaveResponse(BaseModel):
-    """What was saved.
+    """The result of saving the file.
 
     Attributes:
-        message: What became of it.
+        message: What the service did with the file.
         version: The new version.
-        changed: Keys with other values.
-        problems: Why the running service ignores the file; none = it applies it.
+        changed: Keys whose values changed.
+        problems: Why the running service ignores the file; empty = it applies the file.
         restart: Sections that take effect after a restart.
     """
 
@@ -160,7 +160,7 @@ class SaveResponse(BaseModel):
 async def list_configuration(
     editor: EditorDep,
     services: ServicesDep,
-    key: Annotated[str, Query(max_length=200, description="A part of a key")] = "",
+    key: Annotated[str, Query(max_length=200, description="Text that the key contains")] = "",
 ) -> KeyList:
     """Return the configuration in force: each key with its value, its source and its documentation."""
     return await to_thread.run_sync(_list, editor, services.config.bots.sections, key.lower())
@@ -225,7 +225,7 @@ async def check_text(edited: EditedText, editor: EditorDep, language: LanguageDe
 
 @router.post("/check/key")
 async def set_text_key(edited: EditedKey, editor: EditorDep, language: LanguageDep) -> EditedText:
-    """Return an edited text with one key set. Everything else stays, comments included. Saves nothing."""
+    """Return an edited text with one key set. Nothing else changes, comments included. Saves nothing."""
     try:
         return EditedText(text=await editor.set_key(edited.text, edited.key, edited.value))
     except KeyNotSettable as error:
@@ -251,7 +251,7 @@ async def save_file(
 async def undo_change(
     shown: FileVersion, editor: EditorDep, language: LanguageDep, request: Request
 ) -> SaveResponse:
-    """Exchange the configuration file and its previous version, and apply it."""
+    """Swap the configuration file with its previous version, and apply it."""
     try:
         saved = await editor.undo(shown.version)
     except ConfigNotSaved as error:

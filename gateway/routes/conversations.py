@@ -25,11 +25,11 @@ from gateway.services import Services
 router = APIRouter(prefix="/conversations", responses=error_responses(400, 404))
 
 EXPORTED_ROWS = 100
-"""Rows that an export reads at once."""
+"""Number of rows that an export reads at once."""
 
 
 class ConversationPlace(ConversationAddress):
-    """Where people talk; `place` is what they call it."""
+    """A chat or topic; `place` is its name."""
 
     place: str
     is_private: bool
@@ -39,11 +39,11 @@ class Timeline(BaseModel):
     """What happened in a conversation, newest first.
 
     Attributes:
-        conversation: Where it is; null for a thread of the API.
+        conversation: The chat and topic; null for a thread of the API.
         is_current: Whether the next message there goes to this thread.
         is_thread_known: Whether the agent's server answered; otherwise the rows are without `messages`.
         memory_scope: The memory that `DELETE /api/memory` forgets; "" = unknown.
-        next: The cursor of the following page; null = there is none.
+        next: The cursor of the following page; null = this is the last page.
     """
 
     thread_id: str
@@ -65,7 +65,7 @@ async def get_timeline(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str, Query(description="`next` of the last page")] = "",
     not_addressed: Annotated[
-        bool, Query(description="Also messages that people wrote to each other")
+        bool, Query(description="Include messages that people wrote to each other")
     ] = False,
 ) -> dict[str, Any]:
     """Return what happened in a conversation and why: newest first, with secrets masked."""
@@ -88,7 +88,7 @@ async def export_conversation(
     services: ServicesDep,
     file_format: Annotated[Literal["markdown", "json"], Query(alias="format")] = "markdown",
 ) -> Response:
-    """Return the conversation as a file: Markdown as of `/export`, or its timeline as JSON. Secrets are masked."""
+    """Return the conversation as a file: Markdown as in `/export`, or its timeline as JSON. Secrets are masked."""
     history = await _open(services, thread_id)
     if file_format == "json":
         head = await _head(history)

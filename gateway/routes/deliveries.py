@@ -53,13 +53,13 @@ class OutboxRowView(ConversationAddress):
 
 
 class SecondSendView(BaseModel):
-    """What people may see if an uncertain delivery is sent again.
+    """What people see if an uncertain delivery is sent again.
 
     Attributes:
         effect: `may_appear_twice`, or `appears_once`.
         platform: The platform.
-        until: When the platform stops to drop it by its key; null = it appears once at any time, because it changes a
-            message.
+        until: Until when the platform recognizes its key and drops the second copy; null = it always appears once,
+            because it changes a message.
     """
 
     effect: SecondSend
@@ -72,7 +72,7 @@ class DeliveryView(OutboxRowView):
 
     Attributes:
         state: `discarded` = an administrator discarded it less than seven days ago.
-        place: What people call the chat; "" = unknown.
+        place: The chat's name; "" = unknown.
         second_send: Null unless it is `uncertain`.
     """
 
@@ -96,13 +96,13 @@ class DeliveryCount(BaseModel):
 
 
 class DeliveryChangesView(BaseModel):
-    """What a request changed.
+    """The changes that a request made.
 
     Attributes:
         matched: How many deliveries matched before.
         changed: How many were changed.
-        remaining: How many match that it did not look at, because one request looks at 10,000: repeat it for them.
-        batch: Undoes a discard; "" for others.
+        remaining: How many more match. One request looks at 10,000 deliveries: repeat it for the others.
+        batch: The ID with which to undo a discard; "" for other changes.
     """
 
     matched: int
@@ -115,7 +115,7 @@ def _filter(
     state: Annotated[list[ListedState] | None, Query(description="Can be repeated")] = None,
     channel: Annotated[str, Query(max_length=200)] = "",
     chat: Annotated[str, Query(max_length=200)] = "",
-    q: Annotated[str, Query(max_length=200, description="A part of the error")] = "",
+    q: Annotated[str, Query(max_length=200, description="Text that the error contains")] = "",
 ) -> DeliveryFilter:
     return DeliveryFilter(states=state or (), channel=channel, chat=chat, error=q)
 
@@ -174,7 +174,7 @@ async def restore_deliveries(
     bus: BusDep,
     batch: Annotated[str, Query(min_length=1, max_length=64, description="As `discard` returned")],
 ) -> dict[str, Any]:
-    """Undo a discard: the deliveries are as they were."""
+    """Undo a discard, which restores the deliveries' earlier states."""
     return _changed(request, services, await bus.deliveries.restore_batch(batch), "restored")
 
 
@@ -188,7 +188,7 @@ async def resend_delivery(delivery_id: RowId, services: ServicesDep, bus: BusDep
 
 @router.delete("/{delivery_id}", status_code=204)
 async def discard_delivery(delivery_id: RowId, services: ServicesDep, bus: BusDep) -> Response:
-    """Discard a delivery. It is kept for seven days, in which it can be restored."""
+    """Discard a delivery. It can be restored for seven days."""
     await bus.deliveries.discard(delivery_id)
     services.changes.note("deliveries")
     return Response(status_code=204)
@@ -198,10 +198,10 @@ async def discard_delivery(delivery_id: RowId, services: ServicesDep, bus: BusDe
 async def restore_delivery(
     delivery_id: RowId, services: ServicesDep, bus: BusDep
 ) -> dict[str, Any]:
-    """Undo the discard of a delivery: it is as it was."""
+    """Undo the discard of a delivery, which restores its earlier state."""
     await bus.deliveries.restore(delivery_id)
     services.changes.note("deliveries")
-    return {"success": True, "message": "The delivery is as it was."}
+    return {"success": True, "message": "The delivery is restored."}
 
 
 def _check_states(wanted: DeliveryFilter, allowed: Sequence[str], what: str) -> None:

@@ -22,7 +22,7 @@ class DocumentationSite(StaticFiles):
 
     @override
     async def check_config(self) -> None:
-        """Report a site that is not built. Repeated until it is."""
+        """Report a site that is not built. Starlette calls it for each request until it succeeds."""
         if not await anyio.Path(str(self.directory)).is_dir():
             raise HTTPException(404, NOT_BUILT)
 

@@ -1,4 +1,4 @@
-"""GET /api/events: what changes in the service, as server-sent events."""
+"""GET /api/events: the service's change feed, as server-sent events."""
 
 from typing import Annotated
 

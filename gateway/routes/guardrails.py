@@ -1,4 +1,4 @@
-"""GET /api/guardrails/decisions: which tool calls a guardrail or a person refused, or a person approved."""
+"""GET /api/guardrails/decisions: tool calls that a guardrail or a person refused, or that a person approved."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -21,12 +21,12 @@ class GuardrailDecisionView(BaseModel):
     """A decision about a tool call.
 
     Attributes:
-        outcome: `denied` by the provider, `rejected` or `approved` by a person; approved with a code: the provider
-            failed, and `fail_closed` is false.
+        outcome: `denied` by the provider, or `rejected` or `approved` by a person. `approved` with a code means that
+            the provider failed and `fail_closed` is false.
         server: The MCP server of the tool; "" = none.
-        person: Who wrote the message, `{channel}:{workspace}:{user}`; "" = unknown.
-        room: Where, `{channel}:{workspace}:{chat}`; "" = in private, or unknown.
-        person_name, room_name: What people call them; null = unknown.
+        person: The message's author, `{channel}:{workspace}:{user}`; "" = unknown.
+        room: The message's chat, `{channel}:{workspace}:{chat}`; "" = a private chat, or unknown.
+        person_name, room_name: Their names; null = unknown.
     """
 
     id: int

@@ -26,7 +26,7 @@ router = APIRouter(
 
 
 class HookResponse(BaseModel):
-    """What became of an event: `accepted`, `duplicate` (it was accepted before), or `pong` (GitHub's ping)."""
+    """The result for an event: `accepted`, `duplicate` (it was accepted before), or `pong` (GitHub's ping)."""
 
     status: HookOutcome
 
@@ -34,7 +34,7 @@ class HookResponse(BaseModel):
 _REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "The event, in whatever form its sender gives it. The signature is of these bytes.",
+        "description": "The event, in whatever form its sender gives it. The sender signs these bytes.",
         "content": {
             "application/json": {"schema": {}},
             "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
@@ -47,7 +47,7 @@ _REQUEST_BODY: dict[str, Any] = {
 async def receive_hook(
     name: Annotated[str, Path()], request: Request, response: Response, bus: BusDep
 ) -> HookResponse:
-    """Receive an event. 202 means that it was stored and the agent will get it; 200 that there is nothing to do."""
+    """Receive an event. 202: the event was stored and the agent will get it. 200: there is nothing to do."""
     WORK_GROUP.set(HOOKS_GROUP)
     body = await read_body(request, max_bytes=MAX_BODY_BYTES, timeout_s=READ_TIMEOUT_S)
     outcome = await bus.hooks.receive(name, HookRequest(headers=dict(request.headers), body=body))

@@ -21,8 +21,8 @@ class LogQuery(BaseModel):
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="debug", description="The lowest level"
     )
-    logger: str = Field(default="", max_length=200, description="The start of its name")
-    q: str = Field(default="", max_length=200, description="A part of the line")
+    logger: str = Field(default="", max_length=200, description="The start of the logger's name")
+    q: str = Field(default="", max_length=200, description="Text that the line contains")
     request_id: str = Field(default="", max_length=64)
     thread_id: str = Field(default="", max_length=64)
     since: datetime | timedelta | None = Field(
@@ -31,12 +31,12 @@ class LogQuery(BaseModel):
     limit: int = Field(default=100, ge=1, le=1000)
     before: int | None = Field(default=None, description="`next` of the last page")
     format: Literal["json", "jsonl"] = Field(
-        default="json", description="jsonl = a file with all of them, oldest first"
+        default="json", description="jsonl = a file with all lines, oldest first"
     )
 
 
 class LogLineView(BaseModel):
-    """One line; `context` names what it belongs to: channel, conversation, thread, run, request."""
+    """One line; `context` names its channel, conversation, thread, run and request."""
 
     id: int
     time: str

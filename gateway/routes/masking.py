@@ -1,4 +1,4 @@
-"""Masks secrets in what pages show: those of the configuration, and everything that looks like one."""
+"""Masks secrets in the data that pages show: the configuration's secrets, and everything that looks like a secret."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from gateway.config import Config
 from gateway.logs import SecretRedactor
 
 _ADDRESSES = frozenset({"response_url"})
-"""Fields whose value alone lets everybody write to a chat."""
+"""Fields whose value is enough for anybody to write to a chat."""
 
 
 def masking(config: Config) -> Callable[[Any], Any]:

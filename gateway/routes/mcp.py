@@ -75,7 +75,7 @@ class McpToolCall(BaseModel):
 
 
 class McpToolResult(BaseModel):
-    """What a tool returned, as the agent would see it."""
+    """The result of a tool, as the agent would see it."""
 
     is_error: bool
     text: str

@@ -47,7 +47,9 @@ class MemoryFactView(BaseModel):
     """A remembered fact."""
 
     id: str = ""
-    number: int = Field(default=0, description="What people call it in chats; never given again")
+    number: int = Field(
+        default=0, description="The number by which people refer to it in chats; never reused"
+    )
     content: str
     category: str = DEFAULT_CATEGORY
     confidence: float | None = Field(default=DEFAULT_CONFIDENCE, description="0 to 1")
@@ -163,7 +165,7 @@ async def clear_memory(
 ) -> MemoryDocumentView:
     """Delete a document, or all documents of the scope without `agent`. Return the empty document.
 
-    Without `agent`, the usage of the person or room stays only in sums, and guardrail decisions are deleted.
+    Without `agent`, also delete guardrail decisions, and keep the usage of the person or room only in sums.
     """
     if where.agent is None:
         await agent_services.usage.forget(where.scope)

@@ -1,4 +1,4 @@
-"""GET /api/messages: every message that reached the bot, and what became of it."""
+"""GET /api/messages: every message that reached the bot, and its outcome."""
 
 import re
 from collections.abc import Sequence
@@ -56,17 +56,17 @@ MessageState = Literal[
 ]  # fmt: skip
 
 NOT_MEANT = Disposition.NOT_ADDRESSED.value
-"""Messages that people wrote to each other are listed only if they are asked for: groups have many."""
+"""Messages that people wrote to each other are listed only on request, because groups have many."""
 
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 
 
 class RemedyView(BaseModel):
-    """What would make the bot answer such a message.
+    """How to make the bot answer a refused message.
 
     Attributes:
-        kind: `person` or `chat` = let them in; `setting` = only another configuration; `admitted` = nothing, because it
-            answers them by now; `none` = there is nothing to answer.
+        kind: `person` or `chat` = let them in; `setting` = change the configuration; `admitted` = nothing to do,
+            because the bot answers them by now; `none` = the message has nothing to answer.
         setting: The key of the configuration that decides; "" = none.
         can_answer: Whether the message can be answered now.
     """
@@ -80,15 +80,16 @@ class MessageView(ConversationAddress):
     """A message that reached the bot.
 
     Attributes:
-        id: `m` and the number of an accepted message, or `r` and that of a refused one.
-        place: What people call the chat; "" = unknown.
+        id: `m` and the number of an accepted message, or `r` and the number of a refused message.
+        place: The chat's name; "" = unknown.
         preview: The first 200 characters; "" if the message was not meant for the bot.
-        state: What became of it. `undelivered` = the platform refused the answer, `waiting` = for a person's answer or
-            approval, `joined` = another turn answered it, `taken_over` = a person answers there instead of the agent.
+        state: Its outcome. `undelivered` = the platform refused the answer, `waiting` = it waits for a person's answer
+            or approval, `joined` = another turn answered it, `taken_over` = a person answers there instead of the
+            agent.
         reason: Why it failed, was refused or is undelivered; `approval` or `question` if it waits for that.
         undelivered: The deliveries that failed.
         is_private: Whether only the sender and the bot are in the chat.
-        remedy: What would make the bot answer a refused message; null for others.
+        remedy: How to make the bot answer a refused message; null for other messages.
     """
 
     id: str
@@ -109,7 +110,7 @@ class MessageView(ConversationAddress):
 
 
 class MessageList(BaseModel):
-    """Messages, newest first. `next` is the cursor of the following page; null = there is none."""
+    """Messages, newest first. `next` is the cursor of the following page; null = this is the last page."""
 
     rows: list[MessageView]
     next: str | None
@@ -119,7 +120,7 @@ class MessageList(BaseModel):
 async def list_messages(
     bus: BusDep,
     *,
-    q: Annotated[str, Query(max_length=200, description="Words of the message or of names")] = "",
+    q: Annotated[str, Query(max_length=200, description="Words of the message, or of names")] = "",
     state: State | None = None,
     channel: Annotated[str, Query(max_length=200)] = "",
     chat: Annotated[str, Query(max_length=200)] = "",
@@ -178,7 +179,7 @@ async def stop_message(row_id: RowId, bus: BusDep) -> dict[str, Any]:
     """Stop the turn of a message, whether it waits or runs."""
     await _find(bus, row_id)
     stopped = await bus.stop_message(row_id)
-    text = "The turn is being stopped." if stopped else "The turn has ended already."
+    text = "The turn is being stopped." if stopped else "The turn has already ended."
     return {"success": stopped, "message": text}
 
 
@@ -199,7 +200,7 @@ async def let_in(
 
 @router.post("/refused/{row_id}/answer", response_model=ActionResponse)
 async def answer_refused(row_id: RowId, services: ServicesDep, bus: BusDep) -> dict[str, Any]:
-    """Answer a refused message after all, whatever its sender's rate limit. It becomes an accepted message."""
+    """Answer a refused message after all, even beyond its sender's rate limit. It becomes an accepted message."""
     row = await bus.refused.get(row_id)
     if row is None:
         raise HTTPException(404, "There is no such message.")
@@ -211,14 +212,14 @@ async def answer_refused(row_id: RowId, services: ServicesDep, bus: BusDep) -> d
 
 
 class RepeatRequest(BaseModel):
-    """`text`: the message's new words; null = as they were."""
+    """`text`: the message's new text; null = unchanged."""
 
     text: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
 
 
 @router.post("/{row_id}/repeat", response_model=ActionResponse)
 async def repeat_message(row_id: RowId, asked: RepeatRequest, bus: BusDep) -> dict[str, Any]:
-    """Answer a message again, perhaps with other words. It and what followed it are removed from the thread first."""
+    """Answer a message again, perhaps with a new text. First remove it, and all that followed, from the thread."""
     row = await _find(bus, row_id)
     if row.state in ("new", "running"):
         raise HTTPException(409, "The message is still being answered: stop it first.")
@@ -245,7 +246,7 @@ def _parse_cursor(before: str) -> tuple[int, int]:
 
 
 async def failed_deliveries(bus: Bus, rows: Sequence[InboxRow]) -> dict[int, list[OutboxRow]]:
-    """Return the failed deliveries of what people would see as answers to messages, by the messages' IDs."""
+    """Return the failed deliveries of messages' visible answers, by the IDs of the messages."""
     found: dict[int, list[OutboxRow]] = {}
     for one in await bus.outbox.list_of_messages([row.id for row in rows], "failed"):
         if is_part_of_answer(one):
@@ -265,7 +266,7 @@ def is_part_of_answer(delivery: OutboxRow) -> bool:
 
 
 def message_state(row: InboxRow, failed: Sequence[OutboxRow]) -> MessageState:
-    """Return what became of an accepted message. `failed`: the deliveries of its answer that failed."""
+    """Return the outcome of an accepted message. `failed`: the deliveries of its answer that failed."""
     state = _turn_state(row)
     return "undelivered" if failed and state in ("answered", "waiting") else state
 

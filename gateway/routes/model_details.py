@@ -1,4 +1,4 @@
-"""/api/model-details, and a test call of a model: what an administrator wants to know before people do."""
+"""/api/model-details: the configured models and their users, and a test call that finds problems before people do."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -32,7 +32,7 @@ class ModelDetails(ModelView):
         context_tokens: The size of its context; null = unknown.
         problem: Why the entry cannot be used; "" = it can.
         agents: The custom agents that use it.
-        channels: The channels whose messages it answers, and those with a chat or person for whom it does.
+        channels: The channels where it answers all messages, or the messages of certain chats or people.
     """
 
     use: str
@@ -54,11 +54,11 @@ class ModelTestView(BaseModel):
     """The result of a test call.
 
     Attributes:
-        answer: What the model said; null = there is no answer.
-        error: What went wrong, in the provider's own words; "" = nothing.
-        fix: What to do about it.
+        answer: The model's answer; null = it gave none.
+        error: The error, in the provider's own words; "" = no error.
+        fix: How to correct the error.
         seconds: How long the answer took.
-        input_tokens, output_tokens: As the server reported them; 0 = it did not.
+        input_tokens, output_tokens: As the server reported them; 0 = not reported.
     """
 
     answer: str | None = None

@@ -1,4 +1,4 @@
-"""Requests that bring a notification: JSON, or a form with files."""
+"""Reads requests that send a notification: JSON, or a form with files."""
 
 import json
 import mimetypes
@@ -22,7 +22,7 @@ from gateway.notification_requests import MAX_FILES, NotificationBody
 _FORM = "multipart/form-data"
 
 _MAX_FIELDS = 110
-"""Maximum number of other fields of a form: 100 channels of a broadcast, and one of each kind."""
+"""Maximum number of a form's fields other than files: 100 channels of a broadcast, and one of each other field."""
 
 Body = TypeVar("Body", bound=NotificationBody)
 
@@ -76,12 +76,12 @@ async def save_files(
     stack: AsyncExitStack,
     max_bytes: Mapping[str, int],
 ) -> Sequence[OutgoingFile]:
-    """Copy the files of a form into a folder, which `stack` deletes.
+    """Copy the files of a form into a temporary folder.
 
     Args:
         new: The request.
         uploads: Its files.
-        stack: Where the folder is entered.
+        stack: Deletes the folder when it exits.
         max_bytes: The size of the largest file that each channel sends.
 
     Raises:

@@ -1,4 +1,4 @@
-"""/api/channels/{channel}/messages: sends a client's message to one chat, topic or person, and tells its state."""
+"""/api/channels/{channel}/messages: sends a client's message to one chat, topic or person, and returns its state."""
 
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, Literal
@@ -24,9 +24,10 @@ class SentMessageView(BaseModel):
     """A message that a client sends.
 
     Attributes:
-        key: Its name: the client's, or a new one.
+        key: The client's key, or a generated one.
         chat, topic, person: As in the request.
-        state: That of the delivery that is behind the others; `discarded` = an administrator deleted them.
+        state: The state of the delivery that is least far along; `discarded` = an administrator discarded the
+            deliveries.
         error: Why the last attempt failed, in the platform's words.
         message_ids: The platform's IDs of the messages that it became.
         is_repeat: Whether it was already accepted, so that this request changed nothing.
@@ -82,7 +83,7 @@ async def send_message(channel: str, request: Request, bus: BusDep) -> dict[str,
 async def get_message(
     channel: str, key: Annotated[Key, PathParameter()], bus: BusDep
 ) -> dict[str, Any]:
-    """Return a message that a client sent, with its state."""
+    """Return a client's message with its state."""
     return sent_message_view(await bus.notifications.find(channel, key))
 
 

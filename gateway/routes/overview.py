@@ -1,4 +1,4 @@
-"""GET /api/findings and /api/figures: whether the service is well, what to do, and how much it does."""
+"""GET /api/findings and /api/figures: the service's problems and how to fix them, and its figures over time."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Severity = Literal["problem", "warning", "note", "ok"]
 
 
 class Finding(BaseModel):
-    """The result of a check. `area` is a part of the service, or a channel; `fix` says what to do, null = nothing."""
+    """The result of a check. `area` is a part of the service, or a channel; `fix` says what to do; null = nothing."""
 
     area: str
     subject: str
@@ -46,12 +46,12 @@ class FiguresView(BaseModel):
 
     Attributes:
         messages: Accepted chat messages.
-        answers: Those that were answered, also with a question.
-        errors: Those whose turn failed.
-        refused: Messages that were not accepted, without those that people wrote to each other.
-        sign_p50_s: Until people saw the first sign of an answered turn.
-        answer_p50_s: Until its answer was delivered.
-        tokens: Of model calls, including their cache.
+        answers: Messages that were answered, a question included.
+        errors: Messages whose turn failed.
+        refused: Messages that were not accepted, except messages that people wrote to each other.
+        sign_p50_s: Seconds until people saw the first sign of an answer.
+        answer_p50_s: Seconds until the answer was delivered.
+        tokens: Tokens of model calls, cached ones included.
     """
 
     messages: int
@@ -73,7 +73,7 @@ class PeriodView(FiguresView):
 
 
 class Waiting(BaseModel):
-    """What waits for somebody now: undelivered messages, open questions, and people who asked for approval."""
+    """Things that wait for somebody now: undelivered messages, open questions, and requests for approval."""
 
     pending: int
     failed: int
@@ -83,7 +83,7 @@ class Waiting(BaseModel):
 
 
 class FiguresList(BaseModel):
-    """The figures of a span as a whole and in periods, oldest first; the last one is not over."""
+    """The figures of a span as a whole and in periods, oldest first; the last period has not ended."""
 
     span: Span
     looked_at: str
@@ -98,16 +98,16 @@ async def list_findings(
     services: ServicesDep,
     *,
     again: Annotated[
-        bool, Query(description="Look now, and ask the platforms about broken channels")
+        bool, Query(description="Run the checks now, and ask the platforms about broken channels")
     ] = False,
 ) -> dict[str, Any]:
-    """List what is wrong and what to do. The checks run at most every 30 seconds and cost nothing."""
+    """List problems and how to fix them. The checks run at most every 30 seconds and cost nothing."""
     rows, looked_at = await services.findings.get(
         partial(find_findings, services, asks_platforms=again),
         fresh_s=AGAIN_S if again else None,
         key=find_broken_channels(
             services, now=time.time()
-        ),  # A channel that breaks is shown at once.
+        ),  # Show a channel that breaks at once, without waiting for the next check.
     )
     worst = rows[0]["severity"] if rows else "ok"
     return {"looked_at": iso_time(looked_at), "severity": worst, "findings": rows}

@@ -1,4 +1,4 @@
-"""/api/people and /api/rooms: who writes to the bot and where, and what applies to each person and room."""
+"""/api/people and /api/rooms: people who write to the bot, rooms where they write, and the settings of each."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -62,28 +62,28 @@ class PersonView(BaseModel):
 
 
 class PeopleList(BaseModel):
-    """People, the most recent writers first. `next` is the `offset` of the following page; null = there is none."""
+    """People, the most recent writers first. `next` is the `offset` of the following page; null = last page."""
 
     rows: list[PersonView]
     next: int | None
 
 
 class RoomView(BaseModel):
-    """A chat in which people wrote to the bot. `people`: whom the bot answered there this month (UTC)."""
+    """A chat in which people wrote to the bot. `people`: how many people the bot answered there this month (UTC)."""
 
     channel: str
     workspace: str
     chat: str
     name: str
     kind: Literal["group", "private"]
-    user_id: str = Field(description="Who wrote last")
+    user_id: str = Field(description="The last author's ID")
     people: int
     last_message_at: str
     usage: UsageSum
 
 
 class RoomList(BaseModel):
-    """Rooms, those with the newest message first. `next` is the `offset` of the following page; null = none."""
+    """Rooms, those with the newest message first. `next` is the `offset` of the following page; null = last page."""
 
     rows: list[RoomView]
     next: int | None
@@ -95,9 +95,9 @@ class SettingView(BaseModel):
     Attributes:
         name: `model`, `agent`, `language`, `busy`, `config.KEY` and so on.
         value: Secrets are masked.
-        key: Its key in the configuration; "" = it is not from there.
+        key: Its key in the configuration; "" = it comes from elsewhere.
         file: The configuration file; "" = it is not in it. `line` counts from 1.
-        place: The conversation or chat of the command.
+        place: The conversation or chat where a command set it.
     """
 
     name: str
@@ -126,9 +126,9 @@ class AccessView(BaseModel):
     """Whether the person, or people in the room, may use the bot, and why.
 
     Attributes:
-        disposition: `accepted`, or why not.
+        disposition: `accepted`, or the reason for a refusal.
         pairing_id: The `user_id` with which `DELETE /api/channels/pairings` revokes the approval.
-        code: Of the approval, with which it is restored; "" = there is none.
+        code: The code that restores the approval; "" = there is no code.
     """
 
     disposition: Disposition
@@ -169,9 +169,9 @@ class ProfileView(BaseModel):
     Attributes:
         usage_id: The person or room in `GET /api/usage`.
         memory_scope, memory_agent: The memory in `GET /api/memory`.
-        choices: What can be chosen, by setting. Without `model` and `agent` if the person has no private chat.
-        conversations: Those of the newest 200 messages, at most 30.
-        people: Who wrote the newest 200 messages of the room.
+        choices: The values to choose from, by setting. Without `model` and `agent` if the person has no private chat.
+        conversations: The conversations of the newest 200 messages, at most 30.
+        people: The authors of the room's newest 200 messages.
     """
 
     channel: str
@@ -194,7 +194,7 @@ class ProfileView(BaseModel):
 
 
 class ChoiceUpdate(BaseModel):
-    """What to choose, as the commands do; null = as configured. Missing fields stay."""
+    """New choices, as commands make them; null = as configured. Missing fields keep their values."""
 
     model: Value | None = None
     agent: Value | None = None

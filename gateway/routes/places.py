@@ -1,4 +1,4 @@
-"""What people call places and each other."""
+"""The names of chats and people, as people see them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +10,7 @@ from store.inbox import InboxStore
 
 
 def place_of(inbound: InboundMessage) -> str:
-    """Return what people call the place of a message; "" = unknown. A private chat has its person's name."""
+    """Return the name of a message's chat and topic; "" = unknown. A private chat has its person's name."""
     title = " › ".join(filter(None, (inbound.chat_title, inbound.topic_title)))
     return title or (inbound.sender.name if inbound.is_private else "")
 
@@ -18,7 +18,7 @@ def place_of(inbound: InboundMessage) -> str:
 async def place_names(
     inbox: InboxStore, keys: Sequence[ConversationKey]
 ) -> dict[ConversationKey, str]:
-    """Return what people call conversations, by their newest messages; "" = unknown. Raises StoreError."""
+    """Return the names of conversations, as of their newest messages; "" = unknown. Raises StoreError."""
     names = dict.fromkeys(keys, "")
     for row in await inbox.list_newest(names):
         with suppress(ValueError):  # a damaged row
@@ -29,7 +29,7 @@ async def place_names(
 async def owner_names(
     bus: Bus | None, people: Iterable[str | None], rooms: Iterable[str | None]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the known names of people and of rooms, by what the usage calls them. Raises StoreError."""
+    """Return the known names of people and of rooms, by their IDs in the usage. Raises StoreError."""
     if bus is None:
         return {}, {}
     return (

@@ -1,4 +1,4 @@
-"""/api/schedules: messages that the bot sends itself in chats at times, in the name of a person."""
+"""/api/schedules: messages that the bot sends itself in chats at set times, in the name of a person."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -60,19 +60,19 @@ class ScheduleOwner(BaseModel):
 
 
 class NewScheduleOwner(BaseModel):
-    """The person in whose name and with whose rights the message is to be sent."""
+    """The person in whose name and with whose rights the new schedule sends its message."""
 
     user_id: PlatformId
     name: Annotated[str, Field(max_length=200)]
 
 
 class OccurrenceView(BaseModel):
-    """What came of a due time.
+    """The result of a due time.
 
     Attributes:
-        missed: Number of further times that it stands for.
+        missed: Number of missed due times that it covers in addition to its own.
         inbox_id: Its message in the inbox.
-        delivery: The state of its answer in the outbox; null = there is none (anymore).
+        delivery: The state of its answer in the outbox; null = the outbox has no answer, or no longer has it.
     """
 
     due_at: str
@@ -89,8 +89,8 @@ class ScheduleView(ConversationAddress):
 
     Attributes:
         place: The name of the group, if known.
-        next_at: Null once it is not due anymore.
-        last: What came of the latest due time; only in lists.
+        next_at: Null if it will not be due again.
+        last: The result of the latest due time; only in lists.
     """
 
     id: str
@@ -128,12 +128,12 @@ class OccurrenceList(BaseModel):
 
 
 class ScheduleFields(BaseModel):
-    """What can be set of a schedule."""
+    """The fields of a schedule that clients can set."""
 
     end_at: AwareDatetime | None = None
     active_hours: Hours = ""
     missed: MissedPolicy = Field(
-        default="once", description="After downtime: run once, or skip what was missed"
+        default="once", description="After downtime: run once, or skip the missed times"
     )
     overlap: OverlapPolicy = Field(
         default="queue", description="While the previous one runs: wait, skip, or stop it"
@@ -160,7 +160,7 @@ class NewSchedule(ScheduleFields):
 
 
 class ScheduleUpdate(BaseModel):
-    """Changes of a schedule; what is left out stays."""
+    """Changes of a schedule; fields that are left out keep their values."""
 
     name: Name | None = None
     prompt: Prompt | None = None
@@ -251,7 +251,7 @@ async def delete_schedule(schedule_id: ScheduleId, bus: BusDep) -> dict[str, Any
 
 @router.post("/{schedule_id}/run", response_model=OccurrenceView)
 async def run_schedule(schedule_id: ScheduleId, request: Request, bus: BusDep) -> dict[str, Any]:
-    """Send its message now. Its times stay as they are. A repeated `Idempotency-Key` sends nothing."""
+    """Send its message now. Its due times do not change. A repeated `Idempotency-Key` sends nothing."""
     schedule = await bus.schedules.find(schedule_id)
     key = request.headers.get("Idempotency-Key")
     occurrence = await bus.scheduler.run_now(schedule, f"api:{key}" if key else "")
@@ -262,7 +262,7 @@ async def run_schedule(schedule_id: ScheduleId, request: Request, bus: BusDep) -
 async def list_occurrences(
     schedule_id: ScheduleId, bus: BusDep, limit: Limit = 100
 ) -> dict[str, Any]:
-    """List what came of the times at which a schedule was due."""
+    """List the results of the times at which a schedule was due."""
     await bus.schedules.find(schedule_id)
     await bus.scheduler.settle(schedule_id)
     found = await bus.schedules.list_occurrences(schedule_id, limit=limit)

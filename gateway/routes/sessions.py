@@ -25,11 +25,11 @@ NO_SIGN_IN = "Nobody signs in here: gateway.auth is `none`."
 
 
 class CurrentSession(BaseModel):
-    """Who sends this request.
+    """The sender of this request.
 
     Attributes:
         id: The session; null = a token, or no sign-in is needed.
-        csrf: What the browser sends as `X-CSRF-Token` with each change; "" = not needed.
+        csrf: The value that the browser sends as `X-CSRF-Token` with each change; "" = not needed.
         may_change: Whether the scope permits actions, such as sending a delivery again.
         may_administer: Whether it permits changes of tokens, MCP servers, skills and agents.
         can_sign_out: Whether there is a session to end.
@@ -102,7 +102,7 @@ async def open_session(
 async def read_current_session(
     request: Request, response: Response, services: ServicesDep
 ) -> CurrentSession:
-    """Return who sends this request. Replaces the secret of a cookie that is older than an hour."""
+    """Return the sender of this request. Replaces the secret of a cookie that is older than an hour."""
     caller = _caller(request)
     if caller is None or caller.session is None:
         return _current(caller.scope if caller else "admin", None)

@@ -21,12 +21,12 @@ router = APIRouter(
 
 
 class TakeoverView(ConversationAddress):
-    """Who answers in a conversation.
+    """The person or agent who answers in a conversation.
 
     Attributes:
         by: The person who has taken it over, by the name of their token; null = the agent answers.
-        since: When.
-        summary: What people and the person said since the agent's last run: the agent reads it with the next message.
+        since: When they took it over.
+        summary: The messages since the agent's last run. The agent reads them with the next message.
     """
 
     thread_id: str
@@ -36,7 +36,7 @@ class TakeoverView(ConversationAddress):
 
 
 class NewOperatorMessage(BaseModel):
-    """What the person writes as the bot."""
+    """A message that the person sends as the bot."""
 
     text: Annotated[Text, AfterValidator(with_words)] = Field(description="Markdown")
     key: Key | None = Field(
@@ -53,9 +53,9 @@ async def get_takeover(thread_id: str, bus: BusDep) -> dict[str, Any]:
 
 @router.post("", response_model=TakeoverView)
 async def take_over(thread_id: str, request: Request, bus: BusDep) -> dict[str, Any]:
-    """Take a conversation over: its running turn is stopped, and the agent answers nothing there.
+    """Take a conversation over: stop its running turn, and keep the agent from answering there.
 
-    Nothing changes if a person has taken it over already.
+    Changes nothing if a person has already taken it over.
     """
     control = await bus.takeovers.begin(thread_id, _name_of(request))
     request.scope[AUDIT_DETAIL] = f"{_place(control)}, taken over by {control.taken_over_by}"
@@ -75,7 +75,7 @@ async def write_as_bot(
 
 @router.delete("", response_model=TakeoverView)
 async def hand_back(thread_id: str, request: Request, bus: BusDep) -> dict[str, Any]:
-    """Hand a conversation back to the agent. `summary` is what it reads with the next message.
+    """Hand a conversation back to the agent. The agent reads `summary` with the next message.
 
     409 if nobody has taken it over.
     """

@@ -1,4 +1,4 @@
-"""What happened in a conversation, put together from the rows of the journal and the thread's messages."""
+"""The timeline of a conversation, put together from the rows of the journal and the thread's messages."""
 
 import json
 import re
@@ -80,11 +80,11 @@ class TimelineDelivery(BaseModel):
 
     Attributes:
         kind: `text`, `file`, `note`, `edit`, `removal` or `undecodable`.
-        is_shown: Whether people see it as a part of the answer. An edit and a message that is replaced are none.
-        attempts: Attempts for its present message.
-        uncertain_attempts: Those whose outcome is unknown.
+        is_shown: Whether people see it as a part of the answer. False for edits and for messages that were replaced.
+        attempts: Number of attempts to send its current message.
+        uncertain_attempts: Number of attempts whose outcome is unknown.
         platform_id: The platform's ID of the message.
-        failed_attempts: All that failed, oldest first, at most about 4,000 characters.
+        failed_attempts: The failed attempts, oldest first, at most about 4,000 characters.
     """
 
     id: int
@@ -117,7 +117,7 @@ class RunView(BaseModel):
 
 
 class RunUsage(BaseModel):
-    """What the model calls of a run used; `kind` is `run`, `subagent`, `title`, `summarize` and so on."""
+    """The usage of a run's model calls; `kind` is `run`, `subagent`, `title`, `summarize` and so on."""
 
     kind: str
     model: str
@@ -155,24 +155,25 @@ class ThreadMessage(BaseModel):
 
 
 class TimelineRow(BaseModel):
-    """A message and everything that came of it, or a message that another system sent.
+    """A message with its run and deliveries, or a message that another system sent.
 
     Attributes:
-        id: `m` and the number of an accepted message, `r` and that of a refused one, `d` and that of a delivery that
-            answers no message, or `t` and the ID of a message that only the thread has: its row is deleted after 7
-            days.
-        admitted: Why the bot answers it; null for refused messages and those of the thread.
-        cause: Which schedule, webhook or client of the API sent it, in the reader's language; "" = a person did.
+        id: `m` and the number of an accepted message; `r` and the number of a refused message; `d` and the number of a
+            delivery that answers no message; or `t` and the ID of a message that only the thread has, because rows are
+            deleted after 7 days.
+        admitted: Why the bot answers it; null for refused messages and for messages that only the thread has.
+        cause: The schedule, webhook or client of the API that sent it, in the reader's language; "" = a person sent it.
         speech: The transcripts of its recordings.
         reason: Why it has no answer, as in the list of messages.
         undelivered: The deliveries that failed.
-        remedy: What would make the bot answer a refused message; null for others.
-        starts: How often its turn was started.
+        remedy: How to make the bot answer a refused message; null for other messages.
+        starts: Number of times that its turn was started.
         queue_s: Seconds from its arrival to the start of its run; null = no run started, or it is unknown.
-        usage: What its run used, null = it had no run. A run that answers several messages is counted at each.
-        messages: What models and tools said in its turn; empty if the thread does not have the message anymore.
+        usage: The usage of its run; null = it had no run. If a run answers several messages, each of them has the run's
+            usage.
+        messages: The messages of models and tools in its turn; empty if the thread no longer has the message.
         is_in_thread: Whether the thread has the message. Summaries and repetitions remove it.
-        event: The platform's event in Parley's form, which is what is kept of it; null = nothing is kept.
+        event: The platform's event in Parley's form; null = the event is not kept.
     """
 
     id: str
@@ -202,7 +203,7 @@ class TimelineRow(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """Where a page ends.
+    """The position at which a page ends.
 
     >>> Cursor.parse(str(Cursor(seq=7, refused=9, sent=3))).seq
     7
@@ -224,7 +225,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """Return the cursor that a text is; the first page for "". Raises ValueError."""
+        """Parse a cursor; "" = the first page. Raises ValueError."""
         if not text:
             return cls()
         if not _CURSOR.fullmatch(text):
@@ -233,7 +234,7 @@ class Cursor:
         return cls(seq=seq, refused=refused, sent=sent, kept=kept)
 
     def after(self, row: "InboxRow | RefusedRow | OutboxRow") -> "Cursor":
-        """Return the cursor after a further row."""
+        """Return the cursor after one more row."""
         if isinstance(row, InboxRow):
             return replace(self, seq=row.seq)
         return (
@@ -245,7 +246,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePage:
-    """Rows, newest first, and the cursor of the next page; None = there is none."""
+    """Rows, newest first, and the cursor of the next page; None = this is the last page."""
 
     rows: list[dict[str, Any]]
     next: Cursor | None
@@ -281,9 +282,9 @@ class ConversationHistory:
     """A conversation of a thread.
 
     Attributes:
-        conversation: Where people talk; None for a thread of the API.
+        conversation: The chat's conversation; None for a thread of the API.
         is_current: Whether new messages go to this thread.
-        turns: What the thread has; None = the agent's server does not answer.
+        turns: The thread's turns; None = the agent's server does not answer.
         title: The thread's title.
         texts: In the reader's language.
     """
@@ -300,7 +301,7 @@ class ConversationHistory:
     async def page(
         self, after: Cursor, *, limit: int, with_not_addressed: bool = False
     ) -> TimelinePage:
-        """Return rows, newest first. `with_not_addressed`: also what people wrote to each other. Raises StoreError."""
+        """Return rows, newest first. `with_not_addressed`: also messages between people. Raises StoreError."""
         rows = (
             []
             if after.kept >= 0
@@ -393,14 +394,14 @@ class ConversationHistory:
         return await to_thread.run_sync(build)
 
     async def _cause(self, bus: Bus, row: InboxRow) -> str:
-        """Return which schedule or hook sent a message; "" = a person did."""
+        """Return the schedule or hook that sent a message; "" = a person sent it."""
         try:
             message = _inbound_of(row)
         except ValueError:  # a damaged row
             return ""
         schedule = None
         if schedule_id := schedule_id_of(message):
-            with suppress(RowNotFound):  # It was deleted.
+            with suppress(RowNotFound):  # The schedule was deleted.
                 schedule = await bus.schedules.find(schedule_id)
         return describe_cause(message, schedule, self.texts)
 
@@ -439,7 +440,7 @@ class ConversationHistory:
 async def open_history(
     services: Services, thread_id: str, texts: Messages = ENGLISH
 ) -> ConversationHistory | None:
-    """Return the history of a thread; None if there is no such thread. Raises StoreError."""
+    """Return the history of a thread; None if the thread does not exist. Raises StoreError."""
     bus = services.bus
     conversation = None if bus is None else await bus.conversations.find_of_thread(thread_id)
     state = None if bus is None else await bus.thread_state(thread_id)
@@ -450,7 +451,7 @@ async def open_history(
         if is_current:
             span = replace(span, last=NEWEST)
         elif not span.first:
-            conversation = None  # Clients of the API may write any metadata.
+            conversation = None  # API clients may write any metadata.
     if conversation is None and not state:
         return None
     return ConversationHistory(
@@ -478,7 +479,7 @@ def _inbound_of(row: InboxRow) -> InboundMessage:
 
 
 def _view(**fields: object) -> dict[str, Any]:
-    """Return a row with the fields that are known of it."""
+    """Return a row with its known fields."""
     return {
         "files": [],
         "admitted": None,
@@ -589,7 +590,7 @@ def _sent_row(row: OutboxRow, texts: Messages) -> dict[str, Any]:
 
 
 def _author_of(row: OutboxRow) -> str:
-    """Return the person who wrote a message as the bot; "" = nobody did."""
+    """Return the person who wrote a message as the bot; "" = the bot itself."""
     try:
         body = decode_outbound(row.body)
     except ValueError:  # a damaged row

@@ -1,4 +1,4 @@
-"""GET /api/tools: the tools of the lead agent in chats, who provides them, and what they cost in a prompt."""
+"""GET /api/tools: the tools of the lead agent in chats, their providers, and the tokens that they take in a prompt."""
 
 from typing import Literal
 
@@ -18,15 +18,14 @@ ToolSource = Literal["built-in", "web", "mcp", "custom"]
 _OPTIONS: RunnableConfig = {
     "configurable": {"chat": {"type": "private"}, "subagent_enabled": True, "is_plan_mode": True}
 }
-"""With them, the agent has all of its tools."""
+"""Options with which the agent has all of its tools."""
 
 
 class ToolView(BaseModel):
     """A tool.
 
     Attributes:
-        source: Who provides it: Parley, an entry of `tools` with a name of the web (`web`) or another one (`custom`),
-            or an MCP server.
+        source: The provider: Parley, an entry of `tools` (`web` for web tools, `custom` for others), or an MCP server.
         server: The MCP server; "" = none.
         group: The group of an entry of `tools`; "" = none. Agents can be limited to groups.
         deferred: Whether it is in a prompt only after the agent has loaded it with `tool_search`.
@@ -43,7 +42,7 @@ class ToolView(BaseModel):
 
 
 class ToolList(BaseModel):
-    """The tools, as they are in a prompt."""
+    """The tools, in the order of the prompt."""
 
     tools: list[ToolView]
 

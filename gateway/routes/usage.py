@@ -1,4 +1,4 @@
-"""GET /api/usage: what model calls used, by channel, person, room, agent, model, kind and day."""
+"""GET /api/usage: the usage of model calls, by channel, person, room, agent, model, kind and day."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -33,9 +33,9 @@ class UsageQuery(BaseModel):
 
 
 class UsageTotal(BaseModel):
-    """The usage of some calls; of the first fields, only those asked for in `by` are set.
+    """The usage of some calls. The fields before `calls` are set only if `by` names them.
 
-    `person_name` and `room_name` are what people call them, if `by` names them and it is known.
+    `person_name` and `room_name` are set if `by` names the person or room and the name is known.
     """
 
     day: str | None = None

@@ -10,7 +10,7 @@ from store.pairings import Pairing
 
 
 def iso_time(seconds: float | None) -> str | None:
-    """Return a time (Unix seconds) as ISO 8601 with zone.
+    """Return a time (Unix seconds) as ISO 8601 with a time zone.
 
     >>> iso_time(0.0), iso_time(None)
     ('1970-01-01T00:00:00+00:00', None)
@@ -19,9 +19,9 @@ def iso_time(seconds: float | None) -> str | None:
 
 
 def since_time(since: datetime | timedelta) -> datetime:
-    """Return a time, or that a duration before now, in UTC. A time without a zone is UTC.
+    """Return a time, or the time that is a duration before now, in UTC. A time without a zone is in UTC.
 
-    A time that lies outside the years 1 to 9999 becomes the first or the last time that Python knows.
+    A time outside the years 1 to 9999 becomes the first or the last time that Python can represent.
 
     >>> since_time(datetime(2026, 1, 1)).isoformat()
     '2026-01-01T00:00:00+00:00'
