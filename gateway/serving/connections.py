@@ -56,8 +56,8 @@ class Connection:
         is_serving: Whether a request is being answered, or the connection is a WebSocket.
         head_started_at: When the incomplete head of a request started to arrive; None = no such head.
         awaits_body: Whether the body of the current request is incomplete.
-        write_paused_at: Time since when the client reads too little; None = it reads.
-        unread_bytes: The unread bytes at this time.
+        write_paused_at: When the client fell behind with reading; None = it keeps up.
+        unread_bytes: The unread bytes at that time.
     """
 
     def __init__(self, transport: Transport, client: str, now: float) -> None:
@@ -70,7 +70,7 @@ class Connection:
         self.unread_bytes = 0
 
     def pause_writing(self, now: float) -> None:
-        """Record that the client is behind with reading."""
+        """Record that the client fell behind with reading."""
         self.write_paused_at, self.unread_bytes = now, self.transport.get_write_buffer_size()
 
     @property
@@ -140,7 +140,7 @@ class ConnectionLimiter:
             self._open[connection.transport] = connection
 
     def pause_writing(self, connection: Connection) -> None:
-        """Record that a client is behind with reading. If too much is unread, close those with the most."""
+        """Record that a client fell behind with reading. If too much is unread, close the worst clients."""
         connection.pause_writing(self.clock())
         behind = [one for one in self._open.values() if one.write_paused_at is not None]
         unread = {one: one.transport.get_write_buffer_size() for one in behind}

@@ -2,7 +2,7 @@
 
 asyncio runs ready callbacks in order of arrival. A client with a thousand ready callbacks delays all others at every
 step, and a command takes dozens of steps. In this loop each group has its own queue, and the group that has used the
-least time is next. So a command in one chat waits for one slice at most, even if another bot is flooded.
+least time is next. So a command in one chat waits for at most one slice, even if another bot is flooded.
 
 A command has to be answered within 300 ms (p99) during a burst. While 400 messages arrive at another bot, it waits for
 289 ms of the loop's own processor time (p99), and with asyncio's loop for 564 ms (decision 0030).
@@ -103,7 +103,7 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         self._slice_thread = get_ident()
         try:
             self._run_queues()
-        finally:  # also after SystemExit, so that the end of the service does not wait forever
+        finally:  # also after SystemExit, because otherwise the service would never finish stopping
             self._slice_thread = None
             if self._queues:
                 super().call_soon(self._run_slice, context=_NO_GROUP)
@@ -114,11 +114,11 @@ class FairEventLoop(asyncio.SelectorEventLoop):
         while self._queues and now < until:
             group = min(self._queues, key=self._used.__getitem__)
             queue, started = self._queues[group], now
-            # Only move it forward: otherwise groups that are ahead would let each other get further ahead.
+            # Never move it back: otherwise groups that are ahead would let each other get further ahead.
             self._least_used = max(self._least_used, self._used[group])
             while queue and now < until:
                 handle = queue.popleft()
-                # Every event loop reads and calls these. They report exceptions.
+                # Every event loop uses these two members of a handle. `_run` reports exceptions itself.
                 if not handle._cancelled:  # noqa: SLF001
                     handle._run()  # noqa: SLF001
                 now = self._clock()

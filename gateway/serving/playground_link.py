@@ -22,7 +22,7 @@ _LINK = re.compile(rb"http://127\.0\.0\.1:\d+/\?token=\S+")
 
 
 def is_playground_offered(config: Config) -> bool:
-    """Return whether the link is printed: only to a terminal, because it lets its readers in."""
+    """Return whether to print the link: only to a terminal, because everyone who reads the link can use it."""
     return sys.stdout.isatty() and config.gateway.is_loopback and not has_platform(config)
 
 
@@ -41,7 +41,7 @@ class PlaygroundLink:
         self._lock = anyio.Lock()
 
     async def open(self) -> RedirectResponse:
-        """Redirect to the playground. Starts it if it does not run."""
+        """Redirect to the playground. Starts it if it is not running."""
         async with self._lock:
             if self._process is None or self._process.returncode is not None:
                 self._link = await self._start()
@@ -56,7 +56,7 @@ class PlaygroundLink:
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "PARLEY_HOME": str(self._config.home),
         }
-        # In a session of its own: Ctrl-C in the chat is not meant for it.
+        # It gets its own session, because Ctrl-C in the chat is not meant for it.
         self._process = await anyio.open_process(
             command,
             stdin=PIPE,

@@ -80,7 +80,7 @@ class HttpServer(UvicornServer):
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start serving, and set `ready`."""
-        # Connections and the tasks of their requests inherit it, including each task's first step before the
+        # Connections and their requests' tasks inherit the group, including each task's first step before the
         # middleware.
         group = WORK_GROUP.set(API_GROUP)
         try:

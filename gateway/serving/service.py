@@ -101,7 +101,7 @@ async def run_service(
                 open_paths=[playground.path] if playground else [],
             )
             limits = config.gateway.connections
-            # Before connections are accepted: they may take all file descriptors.
+            # This runs before connections are accepted, because they may take all file descriptors.
             faults = await anyio.to_thread.run_sync(_find_faults, config)
             record_address(config.home, _url(config, listener.getsockname()[1]))
             server = HttpServer(network, listener, limits)
@@ -123,7 +123,7 @@ async def run_service(
 def _watch_config(
     app: FastAPI, on_config_change: Callable[[Config], None], overrides: Mapping[str, str]
 ) -> ConfigReloader:
-    """Return what applies changes of the configuration file, and let the routes edit the file."""
+    """Return the reloader that applies changes of the configuration file, and let the routes edit the file."""
     services: Services = app.state.services
     apply = partial(_apply, app, on_config_change)
     reload = ConfigReloader(services.config, services.agents, on_applied=apply, overrides=overrides)
@@ -133,7 +133,7 @@ def _watch_config(
 
 
 def _apply(app: FastAPI, on_config_change: Callable[[Config], None], config: Config) -> None:
-    """Apply a reloaded configuration to what is not the agent's."""
+    """Apply a reloaded configuration to the parts outside of the agent."""
     services: Services = app.state.services
     if services.bus is not None:
         services.bus.hooks.configure(config.hooks)
@@ -236,7 +236,7 @@ async def _pages(
 ) -> list[tuple[str, str]]:
     """Return the names and addresses of the pages to open.
 
-    The console's signs in once if it is printed on a terminal and not into a log.
+    The console's address signs in once, if it is printed on a terminal and not into a log.
     """
     url = _url(services.config, listener.getsockname()[1])
     signs_in = token is not None and sys.stdout.isatty()

@@ -34,10 +34,11 @@ class SetupStep:
 
     Attributes:
         instructions: Where to find the values. Shown before the questions.
-        next_steps: What to do once the service runs.
+        next_steps: Instructions for after the service has started.
         entry: Keys of a model entry that need no question.
         package: Python package that the provider needs, if Parley does not include it.
-        base_url: The address of a provider's API, which lists its models; "" = it is an answer, or there is none.
+        base_url: The address of a provider's API, which lists its models; "" = the user enters the address, or it has
+            none.
         base_url_variable: Environment variable that replaces the address, as for the provider's class.
     """
 

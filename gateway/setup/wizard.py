@@ -83,7 +83,7 @@ def prompt_for_answers(
         )
         if values is not None:
             answers.model, answers.model_values = chosen, values
-    # The demo model says the same, whatever it hears.
+    # The demo model ignores what people say.
     is_useful = answers.platforms and (answers.model or has_models)
     if is_useful and person.confirm("\nTranscribe voice messages with a speech service?"):
         answers.speech = _prompt_until_valid(person, VOICE, SPEECH, known, trials.speech) or {}
@@ -174,7 +174,7 @@ def _prompt_until_valid(
 ) -> dict[str, str] | None:
     """Ask until the values pass the check or the user keeps them. None = the user skips the step.
 
-    At a further try, the previous answers are the defaults.
+    On a retry, the previous answers are the defaults.
     """
     person.show(f"\n{step.title}")
     if step.instructions:
@@ -222,7 +222,7 @@ def _with_choices(person: SetupPrompter, field: SetupField, models: Sequence[str
 def _prompt_value(
     person: SetupPrompter, field: SetupField, known: str | None, before: str | None = None
 ) -> str:
-    """Ask for a value. `known`: its current value; `before`: the answer at the previous try."""
+    """Ask for a value. `known`: its current value; `before`: the answer on the previous try."""
     default = before or known or field.default
     hint = ""
     if before is not None and field.secret:

@@ -39,17 +39,17 @@ from store.errors import StoreError
 
 SERVICE_NAME = "parley"
 INSTALLATION_FILE = "telemetry_id"
-"""In the data folder; its random text makes the trace IDs of two installations differ."""
+"""A file in the data folder. Its random text makes the trace IDs of two installations differ."""
 
 FLUSH_S = 2.0
-"""Time limit for sending what is left at shutdown, seconds."""
+"""Time limit for sending the remaining data at shutdown, seconds."""
 
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def run_exporters(config: Config) -> AsyncIterator[Telemetry]:
-    """Export what the configuration asks for; the exit sends what is left, within `FLUSH_S`."""
+    """Export the configured signals. On exit, send the remaining data within `FLUSH_S`."""
     telemetry = await anyio.to_thread.run_sync(OtlpTelemetry, config)
     try:
         yield telemetry
@@ -81,7 +81,7 @@ class OtlpTelemetry(Telemetry):
             self._open_logs()
 
     def close(self) -> None:
-        """Send what is left. Blocks for as long as the collector takes."""
+        """Send the remaining data. Blocks for as long as the collector takes."""
         self._stack.close()
 
     @override

@@ -77,7 +77,7 @@ class MessageSpans(MessageTracer):
     ) -> None:
         inbox_id, _, what = row.key.partition(":")
         if not inbox_id.isdecimal():
-            return  # not an answer to a message, but an indicator
+            return  # an indicator, which answers no message
         attributes: dict[str, str | int] = {
             "parley.channel": row.conversation.channel,
             "parley.delivery": what,

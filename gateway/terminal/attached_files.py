@@ -32,7 +32,7 @@ class AttachedLine:
     """A line that names files.
 
     Attributes:
-        told: A message for the person.
+        told: The reply to the person.
         message: The words after the files, which are sent with them at once; "" = the files wait for the next message.
     """
 

@@ -24,9 +24,9 @@ _LIGHT = 0.5
 
 
 def find_background(environ: Mapping[str, str]) -> tuple[Background, str]:
-    """Return the background of this process's terminal, and what the person typed meanwhile. Blocking.
+    """Return the background of this process's terminal, and the text that the person typed meanwhile. Blocking.
 
-    The variable COLORFGBG of some terminals saves the question. A terminal that does not answer is dark.
+    Does not ask if the terminal sets the variable COLORFGBG. A terminal that does not answer counts as dark.
     """
     if given := environ.get("COLORFGBG"):
         return "light" if given.rpartition(";")[2] in ("7", "15") else "dark", ""
@@ -53,7 +53,7 @@ def background_in(answer: bytes) -> Background:
 
 
 def _ask(source: int, target: int) -> bytes:
-    """Return what arrives until the terminal has answered. Leaves the terminal's settings as they were."""
+    """Return the input up to the terminal's answer. Restores the terminal's settings."""
     answer, until = b"", time.monotonic() + DEADLINE_S
     settings = termios.tcgetattr(source)
     try:

@@ -121,9 +121,9 @@ class Menu:
     """Choices below the text: the answers to a question, or sessions.
 
     Attributes:
-        labels: What is shown, a line each.
-        values: What `on_choose` gets.
-        message: The message that asked; "" = none.
+        labels: The texts to show, one line each.
+        values: The values that `on_choose` gets.
+        message: The ID of the message with the question; "" = none.
     """
 
     labels: Sequence[str]
@@ -260,7 +260,7 @@ class ChatView:
     async def _message(self, message: TerminalMessage, columns: int) -> str:
         if message.id in self._finished:
             if self.menu and self.menu.message == message.id and not message.buttons:
-                self.menu = None  # answered elsewhere
+                self.menu = None  # the question was answered elsewhere
             return ""
         if not message.final:
             self.start_work()
@@ -292,7 +292,7 @@ class InteractiveChat:
         files: The folder to which the paths of received files are relative. It also holds the history.
         greeting: Printed first.
         background: Chooses the colors.
-        typed: What the person typed before the chat was shown.
+        typed: Text that the person typed before the chat was shown.
         stdin, stdout: The terminal; None = this process's.
     """
 
@@ -335,7 +335,7 @@ class InteractiveChat:
         store_typeahead(self._session.input, keys)
 
     async def run(self) -> str | None:
-        """Chat until the person exits. Return the session to go on with; None = leave.
+        """Chat until the person exits. Return the session to switch to; None = leave.
 
         Raises:
             CommandFailed: The connection cannot be used.
@@ -456,7 +456,7 @@ class InteractiveChat:
         self._do(partial(self._send_line, self._unfolded(line)))
 
     def _do(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something that waits for the service after what was typed before. Key bindings run outside of tasks."""
+        """Queue work that waits for the service, which a task does in order. Key bindings run outside of tasks."""
         self._typed.append(work)
         self._has_typed.set()
 

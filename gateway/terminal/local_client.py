@@ -23,7 +23,7 @@ from store.conversations import ConversationKey
 from store.errors import StoreError
 
 MAX_SESSIONS = 20
-"""Maximum number of sessions to choose from."""
+"""Maximum number of sessions to offer."""
 
 LAST_WORDS_CHARS = 200
 

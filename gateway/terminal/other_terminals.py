@@ -13,7 +13,7 @@ SHOW = "terminal.show"
 
 _EVENT: TypeAdapter[TerminalEvent] = TypeAdapter(TerminalEvent)
 _UNKNOWN = ShowResult(attached=1)
-"""Result for a node that does not answer. If it has a terminal, the event is shown again with the same ID."""
+"""The result for a node that does not answer. It may have a terminal, so the event is shown again with the same ID."""
 
 
 class NodeTerminals:
