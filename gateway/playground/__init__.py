@@ -4,4 +4,4 @@ Independent of the SDKs and of the adapters: nothing here imports `bots` or `bus
 """
 
 WITHIN_S = 60.0
-"""How long a wait for what a server sees may take, seconds. Generous, because a busy machine is slow."""
+"""How long to wait for something to reach a server, seconds. Generous, because a busy machine is slow."""

@@ -1,7 +1,7 @@
 """Replaces this process with a command that the kernel kills when its parent ends, however the parent ends.
 
-`python child.py PARENT_PID COMMAND...`. The command keeps the process ID and knows nothing of it. Linux only: elsewhere
-the command starts, and a killed parent leaves it running. Imports nothing of ours, so that it takes milliseconds.
+`python child.py PARENT_PID COMMAND...`. The command keeps the process ID. It works on Linux only: elsewhere, the
+command starts, but a killed parent leaves it running. Imports none of Parley's modules, so that it takes milliseconds.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Run the command. Ends at once if the parent is gone already."""
+    """Run the command. Ends at once if the parent has already ended."""
     parent, *command = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))

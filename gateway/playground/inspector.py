@@ -1,4 +1,4 @@
-"""The inspector: what people, platforms, the bot and the model did, in order, with requests as curl commands."""
+"""The inspector: a log of what people, platforms, the bot and the model do, with requests as curl commands."""
 
 import json
 import shlex
@@ -30,13 +30,13 @@ class InspectorEntry:
     Attributes:
         number: Counts the entries.
         revision: Counts additions and updates.
-        at: When it happened, seconds since the epoch.
+        at: The time of the event, seconds since the epoch.
         source: person, slack, telegram, feishu, model, service or weather.
         kind: event, redelivery, acknowledged, given up, call, decision, log or action.
-        title: What happened, in a line.
-        detail: Its content.
+        title: The event, in one line.
+        detail: The event's content.
         outcome: The response of a call.
-        curl: The command that repeats a call or an event; "" = it is neither.
+        curl: The command that repeats a call or an event; "" for other kinds.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Inspector:
     _number: int = 0
 
     def mask(self, secrets: Iterable[str]) -> None:
-        """Set the values that no entry shows."""
+        """Set the values to hide in all entries."""
         self._redact = SecretRedactor(secrets)
 
     @property
@@ -139,7 +139,7 @@ class Inspector:
 
 
 def as_text(value: object) -> str:
-    """Return a value as text: JSON, unless it is one already. Cuts long ones."""
+    """Return a value as text: a string as it is, other values as JSON. Cuts long texts."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)

@@ -1,6 +1,6 @@
 """The model of the playground: passes requests on to the operator's models, or answers as the built-in demo.
 
-The service calls it at `/model/KEY/NAME/...`. It is the place of the model's weather.
+The service calls it at `/model/KEY/NAME/...`. The model's weather also applies here.
 """
 
 import json
@@ -30,7 +30,7 @@ SLOW_S = 8.0
 """How long a slow model thinks before it answers."""
 
 WINDOW_TOKENS = 4_000
-"""The window of an overflowing model: a few messages of a chat."""
+"""The context window of an overflowing model, tokens: a few messages of a chat."""
 
 CUT_AFTER = 3
 """Number of pieces of an answer before the connection is cut."""
@@ -53,7 +53,7 @@ _OVERFLOW = (
 
 
 class ModelFront:
-    """Stands between the service and the models.
+    """The proxy between the service and the models.
 
     Attributes:
         upstreams: The base URL of each model by name. The demo has none.
@@ -68,7 +68,7 @@ class ModelFront:
         self._delay_s = float(DemoChatModel.model_fields["delay_s"].default)
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes, which only the service knows."""
+        """Return the routes. They contain a key that only the service knows."""
         return [web.route("*", f"/model/{self.key}/{{name}}/{{path:.*}}", self._answer)]
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -85,7 +85,7 @@ class ModelFront:
         return response
 
     async def _refused(self, tokens: int) -> web.Response | None:
-        """Return the error of the present weather, if any. Waits if the model is slow."""
+        """Return the error of the current weather, if any. Waits if the model is slow."""
         if self.weather == "model slow":
             await anyio.sleep(SLOW_S)
         if self.weather == "model broken":
@@ -147,7 +147,7 @@ class ModelFront:
 
 
 def _named(messages: list[BaseMessage]) -> list[BaseMessage]:
-    """Give results the names of their tools, which requests do not contain."""
+    """Add the tools' names to tool results, because requests do not contain them."""
     names = {
         call["id"]: call["name"]
         for message in messages
@@ -233,4 +233,4 @@ DEFAULT_URLS: Mapping[str, str] = {
     "langchain_openai:ChatOpenAI": "https://api.openai.com/v1",
     "langchain_anthropic:ChatAnthropic": "https://api.anthropic.com",
 }
-"""Where classes call if their entry names no `base_url`."""
+"""The default addresses of model classes, for entries without `base_url`."""

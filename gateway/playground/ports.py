@@ -8,11 +8,11 @@ from itertools import cycle, islice
 from random import SystemRandom
 
 _PORTS = range(10_000, 12_000)
-"""Below what Linux gives to outgoing connections and to servers that ask for any port
-(net.ipv4.ip_local_port_range), so that nothing takes a port between the call and the server's start."""
+"""These ports are below the range that Linux assigns to outgoing connections and to servers that ask for any port
+(net.ipv4.ip_local_port_range). So nothing takes a port between the call and the server's start."""
 
 _orders: dict[int, Iterator[int]] = {}
-"""The ports in an order of its own for each process, by process ID: two processes that were forked from one hardly ever
+"""The ports in a random order for each process, by process ID. So two processes forked from the same one hardly ever
 choose the same port at the same time."""
 
 
@@ -26,7 +26,7 @@ def keep_port(port: int) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a free port of the loopback interface, another one with each call.
+    """Return a free port of the loopback interface. Each call returns another port.
 
     Raises:
         OSError: All ports of the range are taken.
@@ -45,7 +45,7 @@ def first_free(ports: Iterable[int]) -> int:
     """
     for port in ports:
         with socket.socket() as probe:
-            # As servers do: connections that ended a moment ago do not count.
+            # Servers also set this option: it ignores connections that ended a moment ago.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))

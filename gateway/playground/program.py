@@ -19,7 +19,7 @@ _CHANNELS = re.compile(r": channels\.\S+: ")
 
 
 def load_operator_config(path: str | None) -> Config:
-    """Read the operator's configuration. Problems of its channels do not matter here. Raises ConfigError."""
+    """Read the operator's configuration. Ignores problems of its channels. Raises ConfigError for other problems."""
     try:
         return load_config(path)
     except ConfigError as error:
@@ -40,7 +40,7 @@ async def run_playground(
 
     Args:
         config: The operator's configuration.
-        port: Where the page is; None = a free port.
+        port: The port of the page; None = a free port.
         on_start: Called with the link.
         ends_with_input: Also end when the standard input ends, as it does with the parent process.
     """

@@ -1,7 +1,7 @@
-"""Recordings: what people did, with times, and what they saw. A replay compares what they see then.
+"""Recordings: people's actions, with times, and the messages that they saw, which a replay compares with new ones.
 
-Messages have other IDs in a replay, so a recording names them by author and number: `parley#2` is the bot's second one
-in its place.
+Messages have other IDs in a replay, so a recording names them by author and number: `parley#2` is the bot's second
+message in its place.
 """
 
 import re
@@ -23,7 +23,7 @@ _VARIES = (
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?\b"), "(time)"),
     (re.compile(r"\b\d+([.,]\d+)? ?(s|ms|min)\b"), "(duration)"),
 )
-"""What differs with each run: IDs of threads, codes of pairings, times."""
+"""Text that differs from run to run: IDs of threads, codes of pairings, times."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class MessageNames:
         return self._names.get((place, message_id), "")
 
     def find(self, place: str, name: str) -> str:
-        """Return the ID of the message with a name; "" = there is none yet."""
+        """Return the ID of the message with a name; "" = there is no such message yet."""
         found = (key[1] for key, known in self._names.items() if (key[0], known) == (place, name))
         return next(found, "")
 
@@ -80,7 +80,7 @@ class Recorder:
         self._actions.pop()
 
     def recording(self, seen: Mapping[str, SeenPlace]) -> dict[str, Any]:
-        """Return the recording. `seen`: what people see now, by place."""
+        """Return the recording. `seen`: the messages that people see now, by place."""
         return {
             "version": VERSION,
             "ends_at_s": round(time.monotonic() - self._began_at, 2),
@@ -94,7 +94,7 @@ class Recorder:
 
 
 def seen_lines(place: str, seen: SeenPlace, names: MessageNames) -> list[str]:
-    """Return what people see in a place as lines that two runs can be compared by."""
+    """Return the messages that people see in a place, as lines to compare between two runs."""
     names.note(place, seen.messages)
     return [line for one in seen.messages for line in _message_lines(place, one, names)]
 
@@ -140,7 +140,7 @@ def plain_text(node: Node) -> str:
 def differences(
     recorded: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return the lines of a comparison of what people saw and see; empty = they see the same."""
+    """Return the lines of a diff between what people saw and what they see; empty = no difference."""
     found: list[str] = []
     for place in sorted({*recorded, *now}):
         before, after = recorded.get(place, ()), now.get(place, ())

@@ -14,7 +14,7 @@ from gateway.playground.shown import Action, UnknownAction
 from gateway.playground.simulation import Simulation
 
 WITHIN_S = 90.0
-"""How long the service may take to connect, a message to appear that an action names, and the last answer to come."""
+"""How long to wait for the service to connect, for a message that an action names, and for the last answer."""
 
 MAX_S = 86_400.0
 """Longest recording, seconds."""
@@ -24,23 +24,23 @@ QUIET_S = 15.0
 
 
 class RecordingInvalid(Exception):
-    """The file is no recording. The message says why."""
+    """The file is not a recording. The message says why."""
 
 
 def check_recording(value: object) -> Mapping[str, Any]:
     """Return a recording. Raises RecordingInvalid."""
     if not isinstance(value, dict) or value.get("version") != VERSION:
-        raise RecordingInvalid(f"it is no recording of version {VERSION}")
+        raise RecordingInvalid(f"it is not a recording of version {VERSION}")
     actions, seen = value.get("actions"), value.get("seen")
     if not isinstance(actions, list) or not isinstance(seen, dict):
-        raise RecordingInvalid("it has no actions, or not what people saw")
+        raise RecordingInvalid("it lacks the actions, or the messages that people saw")
     if not all(isinstance(one, dict) and _is_time(one.get("at_s")) for one in actions):
         raise RecordingInvalid("an action has no time")
     if not all(
         isinstance(lines, list) and all(isinstance(line, str) for line in lines)
         for lines in seen.values()
     ):
-        raise RecordingInvalid("what people saw is not lines of text")
+        raise RecordingInvalid("the messages that people saw are not lines of text")
     return value
 
 
@@ -91,7 +91,7 @@ class _Replay:
         return all(channels.get(name) == "connected" for name in self._simulation.platforms)
 
     async def _repeat(self, recorded: Mapping[str, Any]) -> None:
-        """Do an action as soon as the messages are there that it names."""
+        """Do an action as soon as the messages that it names exist."""
         action: dict[str, Any] = {k: v for k, v in recorded.items() if k != "at_s"}
         place = str(action.get("place", ""))
         for name in REFERENCES:
@@ -103,7 +103,7 @@ class _Replay:
 
     async def _find(self, place: str, name: str) -> str:
         if not await self._wait(lambda: bool(self._seen() and self._names.find(place, name))):
-            raise UnknownAction(f"the message {name} in {place} did not come")
+            raise UnknownAction(f"the message {name} in {place} did not arrive")
         return self._names.find(place, name)
 
     def _has_button(self, action: Action) -> bool:
@@ -128,7 +128,7 @@ class _Replay:
         return bool(holds())
 
     async def _wait_for_the_end(self) -> None:
-        """Wait until people see what they saw, or until they see nothing new anymore."""
+        """Wait until people see the recorded messages, or until they see nothing new for a while."""
         with anyio.move_on_after(WITHIN_S):
             seen, since = self._seen(), anyio.current_time()
             while seen != self._recording["seen"] and anyio.current_time() - since < QUIET_S:

@@ -21,7 +21,7 @@ from gateway.playground.simulation import Simulation
 
 PAGE = Path(__file__).parent / "page"
 CONSOLE = Path(__file__).parents[1] / "console_page"
-"""The console's files, of which the page uses some."""
+"""The console's files. The page uses some of them."""
 
 HOST = "127.0.0.1"
 COOKIE = "parley_playground"
@@ -35,10 +35,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 SETTLE_S = 0.05
-"""How long changes are collected before the page learns of them."""
+"""How long to collect changes before sending them to the page, seconds."""
 
 TICK_S = 1.0
-"""How often the page is told what only time changes, such as a typing sign that ends."""
+"""How often to send the page changes that come only with time, seconds, such as the end of a typing indicator."""
 
 MAX_BODY_BYTES = 60_000_000
 
@@ -49,8 +49,8 @@ class PlaygroundServer:
     """Serves one simulation.
 
     Attributes:
-        token: What the link holds.
-        port: Where it listens.
+        token: The token in the link.
+        port: The port on which it listens.
     """
 
     def __init__(self, simulation: Simulation, port: int | None = None) -> None:
@@ -94,13 +94,13 @@ class PlaygroundServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse requests without the token, and those of other pages that a name leads here."""
+        """Refuse requests without the token, and requests for other host names (DNS rebinding)."""
         if request.host not in {f"{HOST}:{self.port}", f"localhost:{self.port}"}:
             return web.Response(status=421, text="This is not the address of the playground.")
         if request.path.startswith(f"/model/{self._simulation.model.key}/"):
             return await handler(request)
         if not self._is_known(request):
-            text = "Open the link that `parley playground` printed: it holds a token."
+            text = "Open the link that `parley playground` printed: it contains a token."
             return web.Response(status=401, text=text)
         try:
             response = await handler(request)
@@ -119,7 +119,7 @@ class PlaygroundServer:
 
     @property
     def _cookie(self) -> str:
-        return f"{COOKIE}_{self.port}"  # cookies do not know ports
+        return f"{COOKIE}_{self.port}"  # cookies ignore ports
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
         if "token" not in request.query:
@@ -136,7 +136,7 @@ class PlaygroundServer:
         })  # fmt: skip
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        """Send server-sent events: the whole state first, then what changed."""
+        """Send server-sent events: the whole state first, then the changes."""
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         known: dict[str, str] = {}
@@ -182,14 +182,14 @@ class PlaygroundServer:
         if found is None:
             raise web.HTTPNotFound
         _, mime, content = found
-        # Never shown as a page: what people and models wrote must not run here.
+        # Never sent as a page, because content from people and models must not run here.
         is_picture = mime in {"image/png", "image/jpeg", "image/gif", "image/webp"}
         kind = mime if is_picture else "application/octet-stream"
         return web.Response(body=content, content_type=kind)
 
 
 def _parts(view: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the parts of a view that change by themselves. A place's messages are one part."""
+    """Return the parts of a view that change independently. The messages of each place are one part."""
     seen = view.pop("seen")
     return [*view.items(), *((f"seen {place}", value) for place, value in seen.items())]
 

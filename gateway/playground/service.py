@@ -1,4 +1,4 @@
-"""The service of the playground: a `parley serve` with a folder of its own, which can be killed and started again."""
+"""The service of the playground: a `parley serve` with its own folder, which can be killed and started again."""
 
 import json
 import os
@@ -85,7 +85,7 @@ class PlaygroundService:
 
         Args:
             channels: The sections of the simulated platforms.
-            model_url: Where models are called, without their names.
+            model_url: The address under which models are called, without their names.
         """
         source = self._operator.source
         tree = read_yaml(source).tree if source else {}
@@ -107,7 +107,7 @@ class PlaygroundService:
         (self._folder / "config.yaml").write_text(text, "utf-8")
 
     def _models(self, tree: Mapping[str, Any], model_url: str) -> dict[str, Any]:
-        """Return the models, with the playground in front of those that are called over HTTP."""
+        """Return the models. The playground is put in front of models that are called over HTTP."""
         entries = [dict(one) for one in tree.get("models") or ()]
         if not entries or entries[0].get("use") == DEMO_MODEL_CLASS:
             demo = {

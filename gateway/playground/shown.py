@@ -1,7 +1,7 @@
-"""What people see on a simulated platform, in one form for all platforms, and what they can do there.
+"""Messages and places as people see them on a simulated platform, in one form for all platforms, and people's actions.
 
 A text is a tree: a string, or `[tag, attributes, *children]` with the tags that `page/text.mjs` knows. `markdown_tree`
-makes one of Markdown; the platforms' packages make theirs of the platform's own forms.
+makes a tree from Markdown; the platforms' packages make trees from the platforms' own forms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from markdown_it.tree import SyntaxTreeNode
 
 Node = str | list[Any]
 Action = Mapping[str, Any]
-"""Something that a person does: `do`, `place`, `person`, and what it needs: `text`, `message`, `label`, `files`, ..."""
+"""An action of a person: `do`, `place` and `person`, with the fields that it needs: `text`, `message`, `files`, ..."""
 
 WEATHERS = (
     "rate limit",
@@ -25,17 +25,17 @@ WEATHERS = (
     "dropped connections",
     "redelivery",
 )
-"""What can go wrong between a platform and the bot. The first five stand until it is calm; the others happen once."""
+"""Faults between a platform and the bot. The first five last until `calm` ends them; the others happen once."""
 
 UNTIL_CALM = 10**9
-"""How many calls fail in a weather that stays until it is calm."""
+"""How many calls fail in a weather that lasts until `calm` ends it."""
 
 Role = Literal["colleague", "stranger", "guest", "bot"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPerson:
-    """Someone to speak as. `number` makes the platforms' IDs."""
+    """A person to speak as. The platforms' IDs are made from `number`."""
 
     key: str
     name: str
@@ -58,9 +58,9 @@ class SimulatedPlace:
 
     Attributes:
         id: `platform:` and the platform's own ID.
-        only_for: The key of the person whose private chat it is; "" = everybody is there.
-        calls_bot: What a message must begin with so that the bot is called; "" = nothing.
-        commands: Names and descriptions of what a message may begin with.
+        only_for: The key of the person whose private chat it is; "" = everybody is a member.
+        calls_bot: The text with which a message must begin to address the bot; "" = all messages address it.
+        commands: Names and descriptions of the commands with which a message may begin.
     """
 
     id: str
@@ -81,9 +81,9 @@ class SeenMessage:
         author: A person's key, "parley", or "" for the platform itself.
         body: The text as trees, one for each block.
         text: The text as its author wrote it, to edit it.
-        thread: ID of the thread's first message; "" = it is in no thread, or the first.
+        thread: ID of the thread's first message; "" = it is in no thread, or is the first message itself.
         only_for: The key of the only person who sees it; "" = everybody.
-        grows: Whether more of it will come.
+        grows: Whether its text is still growing.
     """
 
     id: str
@@ -102,7 +102,7 @@ class SeenMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPlace:
-    """The messages of a place, what the bot is doing there, and what it only showed to the person who pressed."""
+    """The messages of a place, the bot's status there, and its notice to the person who pressed a button."""
 
     messages: Sequence[SeenMessage] = ()
     working: str = ""
@@ -123,7 +123,7 @@ class UnknownAction(Exception):
 
 
 class SimulatedPlatform(Protocol):
-    """A platform of the playground: its server with the people who use it."""
+    """A platform of the playground: its server and the people who use it."""
 
     name: str
 
@@ -133,7 +133,7 @@ class SimulatedPlatform(Protocol):
         ...
 
     def places(self) -> Sequence[SimulatedPlace]:
-        """Return where people can write."""
+        """Return the places where people can write."""
         ...
 
     def seen(self, place: SimulatedPlace) -> SeenPlace:
@@ -149,11 +149,11 @@ class SimulatedPlatform(Protocol):
         ...
 
     async def weather(self, kind: str) -> None:
-        """Break something: one of WEATHERS. Raises UnknownAction."""
+        """Start a fault, one of WEATHERS. Raises UnknownAction."""
         ...
 
     async def calm(self) -> None:
-        """Break nothing anymore."""
+        """End all faults."""
         ...
 
     def file(self, file_id: str) -> tuple[str, str, bytes] | None:
@@ -161,13 +161,13 @@ class SimulatedPlatform(Protocol):
         ...
 
     def new_events(self) -> Sequence[PlatformEvent]:
-        """Return what has been sent and acknowledged since the last call."""
+        """Return the events that were sent or acknowledged since the last call."""
         ...
 
 
 @dataclass(slots=True)
 class ChangeSignal:
-    """Wakes those who wait for the next change, and calls the listeners at once."""
+    """Wakes all tasks that wait for the next change, and calls the listeners at once."""
 
     _event: anyio.Event = field(default_factory=anyio.Event)
 

@@ -1,6 +1,6 @@
-"""The whole playground: three platforms with people, the model, the service beside them, and what has been done.
+"""The whole playground: three platforms with people, the model, the service beside them, and the recorder of actions.
 
-Everything that a person does is an `Action`: the page sends it, a recording holds it, a replay repeats it.
+Everything that a person does is an `Action`: the page sends it, a recording contains it, and a replay repeats it.
 """
 
 import json
@@ -38,7 +38,7 @@ from gateway.playground.slack.people import SimulatedSlack
 from gateway.playground.telegram.people import SimulatedTelegram
 
 DECISIONS = ("bus.inbound", "bus.access")
-"""Loggers whose lines say what the service decided about a message."""
+"""Loggers of the service's decisions about messages."""
 
 STANDING = frozenset(WEATHERS[:5])
 
@@ -105,7 +105,7 @@ class Simulation:
         self.model.upstreams = self.service.upstreams
         await self.service.start()
 
-    # What people see.
+    # Views.
 
     def places(self) -> Iterator[SimulatedPlace]:
         """Yield all places."""
@@ -124,7 +124,7 @@ class Simulation:
         return replace(message, reactions=(*message.reactions, *found.values()))
 
     def view(self) -> dict[str, Any]:
-        """Return all that the page shows, without the inspector, as JSON."""
+        """Return everything that the page shows, except the inspector, as JSON."""
         places = list(self.places())
         return {
             "people": [asdict(one) for one in PEOPLE],
@@ -146,7 +146,7 @@ class Simulation:
             *self.feishu.server.violations,
         ]
 
-    # What is done.
+    # Actions.
 
     async def act(self, action: Action) -> None:
         """Do something as a person, or to the weather or the service. Raises UnknownAction."""
@@ -199,9 +199,9 @@ class Simulation:
             raise UnknownAction(f"This cannot be done: {error!r}") from error
 
     def _react(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
-        """Set a person's reaction to a message, or take the same one back.
+        """Set a person's reaction to a message, or remove it if the person already has it.
 
-        The bot learns nothing of it: it asks no platform for events of reactions.
+        The bot does not learn of it, because it does not subscribe to events of reactions.
         """
         message = next(one.id for one in self.seen(place).messages if one.id == action["message"])
         found = self._reactions.setdefault((place.id, message), {})
@@ -218,7 +218,7 @@ class Simulation:
         return platform
 
     async def _approve(self, code: str) -> None:
-        """Let in the person whom the bot gave this code."""
+        """Approve the person to whom the bot gave this code."""
         headers = {"Authorization": f"Bearer {self.service.token}"}
         url = f"{self.service.url}/api/channels/pairings/{code}/approve"
         async with httpx.AsyncClient(headers=headers, trust_env=False) as client:
@@ -230,7 +230,7 @@ class Simulation:
             raise UnknownAction(f"The service answers: {response.text}")
 
     async def _change_weather(self, target: str, kind: str) -> None:
-        """Change the weather of a platform or of "model". `kind`: "" = nothing goes wrong anymore."""
+        """Change the weather of a platform or of "model". `kind`: "" = end all faults."""
         if target == "model":
             if kind not in {"", *MODEL_WEATHERS}:
                 raise UnknownAction(f"The model has no such weather: {kind}")
@@ -245,7 +245,7 @@ class Simulation:
             self.weather[target] = kind
         self.changed.set()
 
-    # What is noticed.
+    # Events and log lines.
 
     def _noticed(self, platform: SimulatedPlatform) -> None:
         for event in platform.new_events():
@@ -257,7 +257,7 @@ class Simulation:
         self.changed.set()
 
     def _curl(self, platform: str, content: object) -> str:
-        """Return the command that has a platform send an event again. It needs the link's token."""
+        """Return the command that makes a platform send an event again. It needs the link's token."""
         action = {"do": "event", "platform": platform, "content": content}
         data = json.dumps(action, ensure_ascii=False)
         headers = ["-H", "Authorization: Bearer ***", "-H", "Content-Type: application/json"]
@@ -278,7 +278,7 @@ class Simulation:
             self.recorder.note(place.id, self.seen(place).messages)
 
     def recording(self) -> Mapping[str, Any]:
-        """Return what was done and seen until now, as JSON."""
+        """Return the actions until now and what people see, as JSON."""
         self._note_messages()
         places = list(self.places())
         return self.recorder.recording({one.id: self.seen(one) for one in places})

@@ -13,7 +13,7 @@ _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 @dataclass(frozen=True, slots=True)
 class WebhookReply:
-    """The bot's response; status 0 = none in time."""
+    """The bot's response; status 0 = no response in time."""
 
     status: int
     body: bytes = b""

@@ -106,7 +106,7 @@ async def _a_mention_is_completed_in_slack_and_answered_in_its_thread(page: Brow
 
 async def _slack_refuses_a_command_that_no_app_has(page: BrowserPage) -> None:
     await write(page, "/nope")
-    await page.wait_for_text("Slack knows no command /nope", "#notice")
+    await page.wait_for_text("Slack does not know the command /nope", "#notice")
     await page.evaluate("document.querySelector('#text').value = ''")
     await write(page, "/parley help")
     await page.wait_for_text("only visible to ann")
@@ -284,7 +284,7 @@ async def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "recording.json").write_text('{"version": 7}')
     code, said = await run_command(tmp_path, "replay", str(tmp_path / "recording.json"))
     assert code == 1
-    assert "cannot be read as a recording: it is no recording of version 1" in said
+    assert "cannot be read as a recording: it is not a recording of version 1" in said
 
 
 async def test_the_page_needs_its_token_and_its_host(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class SimulatedFeishu:
         return found
 
     def seen(self, place: SimulatedPlace) -> SeenPlace:
-        """Return the messages of a chat, and the toast that answers the last button."""
+        """Return the messages of a chat, and the toast in response to the last button press."""
         chat, topic = _address(place)
         pressed = [one for one in self.server.state.events if one.once and one.answer]
         answer: Any = pressed[-1].answer if pressed and place.only_for else {}
@@ -146,7 +146,7 @@ class SimulatedFeishu:
         return [{"id": key, "name": message.content.get("file_name", name), "mime": mime}]
 
     async def act(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
-        """Write, also in a topic or as a reply, withdraw, or press a button."""
+        """Write (also in a topic or as a reply), withdraw a message, or press a button."""
         user = _user(person)
         match action["do"]:
             case "send":
@@ -200,16 +200,16 @@ class SimulatedFeishu:
         return found
 
     async def push(self, content: Any) -> None:  # noqa: ANN401 - any JSON
-        """Push the event of this content, as a new one."""
+        """Push a new event with this content."""
         await self.server.push(str(content["header"]["event_type"]), content["event"])
 
     async def calm(self) -> None:
-        """Break nothing anymore."""
+        """End all faults."""
         self.server.stop_failing()
         self.server.refuse_handshakes(None)
 
     async def weather(self, kind: str) -> None:
-        """Break something. Raises UnknownAction."""
+        """Start a fault. Raises UnknownAction."""
         if kind in FAILURES:
             for name in SENDING:
                 self.server.fail(name, times=UNTIL_CALM, **FAILURES[kind])

@@ -71,7 +71,7 @@ class FeishuWebhookSender:
         )
 
     async def verify(self) -> None:
-        """Ask until the app answers, like a person who presses Save in the console. Then send something signed."""
+        """Ask until the app answers, like a person who presses Save in the console. Then send a signed request."""
         while not self.verified:
             asked = await self.ask()
             known = asked.ok and json.loads(asked.body) == {"challenge": "c-1"}

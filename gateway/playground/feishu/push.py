@@ -176,12 +176,12 @@ class PushService:
         await connection.socket.send_bytes(wire.encode(pong))
 
     mute = False
-    """Make connections look alive although they carry no pongs and events."""
+    """Keep connections open, but send neither pongs nor events on them."""
 
     def _answer(self, frame: WireFrame) -> None:
         waiting = self._waiting.get(frame.headers.get("message_id", ""))
         if waiting is None:
-            return  # An answer that came too late.
+            return  # The answer came too late.
         if not self._same(waiting.frame, frame):
             self._state.violation(f"an answer that is not the event's own frame: {frame}")
         try:

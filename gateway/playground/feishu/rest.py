@@ -32,7 +32,7 @@ FILE_BYTES = 30 * 1024 * 1024
 RESOURCE_BYTES = 100 * 1024 * 1024
 PATCHES_PER_S = 5
 SENDS_PER_S = 5
-"""Maximum number of messages that a chat accepts from bots in a second."""
+"""Maximum number of messages that a chat accepts from bots per second."""
 UUID_LIFE_S = 3600.0
 SCOPES = (
     "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:message:send_as_bot",
@@ -60,7 +60,7 @@ _NEEDED = {
     "card.content": {SCOPE},
     "card.convert": {SCOPE},
 }
-"""An operation needs any one of these scopes."""
+"""For each operation, the scopes of which it needs any one."""
 MEMBERS_PAGE = 100
 USERS_BATCH = 50
 _FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}
@@ -271,7 +271,7 @@ class RestApi:
         return {"data": _shown(message)}
 
     def _content(self, message: FeishuMessage, content: str) -> dict[str, Any]:
-        """Return the content of a message of its type, or refuse it."""
+        """Return the content of a message if it is valid for its type, or refuse it."""
         kind = message.type
         try:
             value = json.loads(content)

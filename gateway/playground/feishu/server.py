@@ -66,7 +66,7 @@ class FakeFeishu:
     Events are pushed to a random connection until acknowledged with code 200.
     Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
     `files`, `connections`, `past_connections`, `violations` (must stay empty).
-    Wait: `await wait_for(lambda: feishu.answers(chat))`, asked again after every change.
+    Wait: `await wait_for(lambda: feishu.answers(chat))`, which checks again after every change.
     Over HTTP instead of long connections: `call_at(url)`, `poster`.
     Break: `fail(op, ...)`, `disconnect_all()`, `refuse_connects(code)`, `revoke_tokens()`,
     `recall(message)`, `expire(message)`, `remove_bot(chat)`, `mute()`.
@@ -83,7 +83,7 @@ class FakeFeishu:
         redeliver_s: Pause before an event is pushed again (the platform: 15 s, 5 min, ...).
         token_s: Life of a tenant token (the platform: 2 h).
         app_calls_per_s: Calls an app may make in a second (the platform: 50).
-        tls: How it encrypts (the platform: always); None = not at all.
+        tls: The TLS context (the platform always encrypts); None = no encryption.
         middlewares: See all requests and responses.
     """
 
@@ -152,12 +152,12 @@ class FakeFeishu:
         }
 
     def call_at(self, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """Deliver to a request URL instead of long connections, once it answered the console's question."""
+        """Deliver to a request URL instead of long connections, after it has answered the console's question."""
         self.poster.caller.url, self.poster.caller.transport = url, transport
         self.poster.verified = False
         self._tasks.start_soon(self.poster.verify)
 
-    # What people do.
+    # People's actions.
 
     async def dm(self, text: str, *, user: str = "ou_alice", reply_to: str = "") -> FeishuMessage:
         """Write to the bot in private."""
@@ -325,7 +325,7 @@ class FakeFeishu:
         return made
 
     def tenant_of(self, user: str) -> str:
-        """Return a person's tenant, which is another one for `outsiders`."""
+        """Return a person's tenant. `outsiders` are in another tenant."""
         return self.outsiders.get(user, self.tenant)
 
     async def withdraw(self, message: FeishuMessage) -> FeishuEvent:
@@ -377,7 +377,7 @@ class FakeFeishu:
         event.acked = False
         self._tasks.start_soon(self.pusher.deliver, event)
 
-    # What can be seen.
+    # The visible state.
 
     def messages(self, chat: str) -> list[FeishuMessage]:
         """Return the messages of a chat without withdrawn ones, oldest first."""
@@ -432,7 +432,7 @@ class FakeFeishu:
         """Return the first truthy value of `predicate`; TimeoutError with the fake's state otherwise."""
         return await self.state.wait_for(predicate, timeout_s)
 
-    # What goes wrong.
+    # Faults.
 
     def fail(
         self,
@@ -456,7 +456,7 @@ class FakeFeishu:
             text: A body that is not the API's JSON.
             headers: Headers of that answer.
             drop: Cut the connection `before` or `after` the call took effect.
-            delay_s: Wait first; alone it only makes the call slow.
+            delay_s: Wait first, seconds. Without another argument, the call is only slow.
         """
         failure = FeishuFailure(op, times, status, code, text, headers or {}, drop, delay_s)
         self.state.failures.append(failure)

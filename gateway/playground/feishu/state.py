@@ -66,7 +66,7 @@ class FeishuEvent:
     """An event in transit, with the number of pushes and the answer.
 
     `raw`, if set, is pushed instead of `payload`; `kind` is the frame's type; `once` = never pushed again;
-    `answer` is what came with the acknowledgement.
+    `answer` is the content of the acknowledgement.
     """
 
     id: str

@@ -1,4 +1,4 @@
-// Behind the chat: the weather, and the inspector, which lists what happened in order.
+// The pane "Behind it": the weather, and the inspector, which lists events in order.
 
 import { element } from "/console/kit/elements.mjs";
 import { act, byId, state } from "./server.mjs";
@@ -25,7 +25,7 @@ export function showWeather() {
     ...["telegram", "slack", "feishu"].map((name) => line(name, STANDING, ONCE)), line("model", MODEL, []));
 }
 
-/** Show what the platforms would refuse of the bot. */
+/** Show the bot's requests that real platforms would refuse. */
 export function showViolations() {
   byId("violations").textContent = state.violations.length ? `${word("violations")}: ${state.violations.join("; ")}` : "";
 }

@@ -1,4 +1,4 @@
-// Where a person writes: text with completion of names and commands, files, and what the message is for.
+// The form in which a person writes: text with completion of names and commands, files, and the message to reply to or edit.
 
 import { element } from "/console/kit/elements.mjs";
 import { plain } from "./messages.mjs";
@@ -30,7 +30,7 @@ export function composeIn(place, person) {
 }
 
 /**
- * Set what the next message is for; null = nothing.
+ * Set whether the next message is a reply, in a thread, or an edit; null = none of these.
  * @param {"reply" | "thread" | "edit" | null} what
  * @param {Message | null} [message]
  */
@@ -77,7 +77,7 @@ async function send() {
 }
 
 /**
- * Return the word before the cursor that may be completed, and what it may become.
+ * Return the word before the cursor, and its completions.
  * @returns {{begun: string, found: [string, string][]}}
  */
 function findChoices() {

@@ -1,4 +1,4 @@
-// The messages of a place as people see them, with what a person can do with each.
+// The messages of a place as people see them, with a person's actions on each.
 
 import { element } from "/console/kit/elements.mjs";
 import { act, state } from "./server.mjs";

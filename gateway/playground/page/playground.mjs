@@ -1,4 +1,4 @@
-// The page: who speaks, where, and what everybody sees.
+// The page: the person who speaks, the place, and the messages there.
 
 import { element } from "/console/kit/elements.mjs";
 import { showEntries, showFilter, showViolations, showWeather } from "./behind.mjs";

@@ -1,4 +1,4 @@
-// What the playground's server knows, kept current by its stream, and the actions that it takes.
+// The state of the playground's server, kept current by its event stream, and the actions that it accepts.
 
 /** @typedef {{key: string, name: string, role: string}} Person */
 /**

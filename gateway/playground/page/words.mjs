@@ -1,4 +1,4 @@
-// The page's own words, in English and Chinese. What people and the bot write is not translated.
+// The page's own words, in English and Chinese. Messages of people and the bot are not translated.
 
 /** @type {Record<string, Record<string, string>>} */
 const WORDS = {

@@ -57,7 +57,7 @@ class SlackFailure:
         body: The raw response, instead of JSON.
         reply: The response's JSON.
         drop: Break the connection "before" or "after" the effect.
-        effect: Whether the call takes effect in spite of the error.
+        effect: Whether the call takes effect despite the error.
         delay_s: Wait first, seconds.
         times: Number of calls that fail.
     """
@@ -207,7 +207,7 @@ class SlackHttpServer:
     def _answer(
         self, request: web.Request, method: str, arguments: Mapping[str, Any], *, is_json: bool
     ) -> dict[str, Any]:
-        if method == "oauth.v2.access":  # The table of methods does not contain it.
+        if method == "oauth.v2.access":  # This method is not in the table of methods.
             return self.oauth.exchange(request, arguments)
         spec = self.specs.get(method)
         if spec is None:

@@ -14,7 +14,7 @@ POSTS = 60
 """Messages a minute in one channel: one a second, with short bursts."""
 
 GRACE = 1.2
-"""How much more than documented Slack permits."""
+"""How much more Slack permits than it documents, as a factor."""
 
 
 class SlackRateLimits:

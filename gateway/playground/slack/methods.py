@@ -175,7 +175,7 @@ class SlackMethods:
         if given.get("unfurl_links") is not False or given.get("unfurl_media") is not False:
             self._violation("chat.postMessage: links of a model must not be unfurled")
         if given.get("link_names") or given.get("parse", "none") != "none":
-            self._violation("chat.postMessage: names in it call people")
+            self._violation("chat.postMessage: names in the text would mention people")
         self._permissions.add(message)
         return {"channel": channel, "ts": message.ts, "message": message.fields()}
 
@@ -186,7 +186,7 @@ class SlackMethods:
         text, blocks = str(given.get("text") or ""), list(given.get("blocks") or ())
         self._check_text(text, blocks)
         if given.get("parse") != "none" or given.get("link_names"):
-            self._violation("chat.update: names and addresses in it become links")
+            self._violation("chat.update: names and addresses in the text become links")
         before = message.fields()
         message.earlier.append(message.words)
         message.text, message.blocks = text, blocks

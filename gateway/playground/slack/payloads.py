@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"<([^<>]+)>")
 
 
 def composed(text: str) -> list[dict[str, Any]]:
-    """Return the blocks that Slack's composer makes of a typed text. `text` contains Slack's markup."""
+    """Return the blocks that Slack's composer makes from a typed text. `text` contains Slack's markup."""
     parts: list[dict[str, Any]] = []
     at = 0
     for match in _TOKEN.finditer(text):

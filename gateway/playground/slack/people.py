@@ -111,7 +111,7 @@ class SimulatedSlack:
         return found
 
     def seen(self, place: SimulatedPlace) -> SeenPlace:
-        """Return the messages of a channel, and what the bot says that it does."""
+        """Return the messages of a channel, and the status that the bot shows."""
         channel = _channel(place)
         found = [one for one in self.server.workspace.posted if one.channel == channel]
         statuses = self.server.workspace.statuses.items()
@@ -142,7 +142,7 @@ class SimulatedSlack:
         )
 
     async def act(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
-        """Write, also in a thread, type the slash command, edit, delete, or press a button."""
+        """Write (also in a thread), type the slash command, edit or delete a message, or press a button."""
         channel, user = _channel(place), _user(person)
         match action["do"]:
             case "send" if str(action.get("text", "")).startswith("/"):
@@ -162,7 +162,7 @@ class SimulatedSlack:
         command, _, rest = text.partition(" ")
         if command != COMMAND:
             raise UnknownAction(
-                f"Slack knows no command {command}: type {COMMAND}{command.replace('/', ' ')}"
+                f"Slack does not know the command {command}: type {COMMAND}{command.replace('/', ' ')}"
             )
         self.server.slash(rest, channel=channel, user=user, command=command)
 
@@ -193,13 +193,13 @@ class SimulatedSlack:
         self.server.push(kind, content)
 
     async def calm(self) -> None:
-        """Break nothing anymore."""
+        """End all faults."""
         self.server.stop_failing()
         if self.server.is_away:
             await self.server.come_back()
 
     async def weather(self, kind: str) -> None:
-        """Break something. Raises UnknownAction."""
+        """Start a fault. Raises UnknownAction."""
         if kind in FAILURES:
             failure: SlackFailureOptions = {**FAILURES[kind], "times": UNTIL_CALM}
             for method in SENDING:
@@ -270,7 +270,7 @@ def _name(envelope: SlackEnvelope) -> str:
 
 
 def _marked(text: str) -> str:
-    """Return a typed text in Slack's mark-up: special characters escaped, and the names of people as mentions.
+    """Return a typed text in Slack's mark-up: escape special characters, and turn people's names into mentions.
 
     >>> _marked("@Parley <hi>")
     '<@U0PARLEY> &lt;hi&gt;'
@@ -281,7 +281,7 @@ def _marked(text: str) -> str:
 
 
 def _typed(text: str) -> str:
-    """Return what a person typed to get this mark-up."""
+    """Return the text that a person would type to get this mark-up."""
     names = {BOT_USER: "Parley", **{_user(one): one.name for one in PEOPLE}}
     text = re.sub(r"<@(\w+)>", lambda found: f"@{names.get(found[1], found[1])}", text)
     return _unescaped(text)

@@ -1,4 +1,4 @@
-"""A Slack on this machine: Web API, Socket Mode, response_url and file upload on 127.0.0.1.
+"""A simulated Slack on this machine: Web API, Socket Mode, response_url and file upload on 127.0.0.1.
 
 It is independent of the SDK and as strict as Slack. It checks every request, resends events until they are
 acknowledged, sends events about the bot's own messages, and refuses wrong tokens.
@@ -12,10 +12,10 @@ acknowledged, sends events about the bot's own messages, and refuses wrong token
         assert slack.violations == []
 
 People: `person`, `group`, `name_channel`, `dm`, `mention`, `say`, `bot_says`, `edit`, `delete`, `press`, `halt`,
-`open_chat`, `slash`, `send_event`; `file`, `document`, `list_of_items`. What they see: `messages`, `replies`,
-`texts`, `reactions`. What was asked: `calls`. Trouble: `fail`, `disconnect_all`, `cut_all`, `go_offline`,
-`come_back`, `expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
-`server.methods.page_size`. What Slack sent: `sockets.envelopes`. Over HTTP instead: `call_at`, `events`.
+`open_chat`, `slash`, `send_event`; `file`, `document`, `list_of_items`. What they see: `messages`, `replies`, `texts`,
+`reactions`. The bot's calls: `calls`. Faults: `fail`, `disconnect_all`, `cut_all`, `go_offline`, `come_back`,
+`expire_callbacks`, `sockets.refuse | mute | deaf | disabled`, `server.scopes | bot_token | app_token`,
+`server.methods.page_size`. Events that Slack sent: `sockets.envelopes`. Over HTTP instead: `call_at`, `events`.
 """
 
 import secrets
@@ -109,7 +109,7 @@ class FakeSlack:
         self._change = anyio.Event()
         self._tasks = anyio.create_task_group()
 
-    # -- coming and going
+    # -- start and stop
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -141,15 +141,15 @@ class FakeSlack:
 
     @property
     def bot_token(self) -> str:
-        """The present bot token. Set `server.bot_token` to revoke it."""
+        """The current bot token. Set `server.bot_token` to revoke it."""
         return self.server.bot_token
 
     @property
     def app_token(self) -> str:
-        """The present app-level token. Set `server.app_token` to revoke it."""
+        """The current app-level token. Set `server.app_token` to revoke it."""
         return self.server.app_token
 
-    # -- what people do
+    # -- people's actions
 
     def dm(
         self, text: str, *, user: str = USER, thread_ts: str = "", **more: object
@@ -198,13 +198,13 @@ class FakeSlack:
         """Write something.
 
         Args:
-            text: As typed; Slack escapes it. `marked=True` says that it holds Slack's mark-up already.
-            channel: Where; its first letter is its kind: C public, G private, D direct, M direct with
+            text: The text as typed; Slack escapes it. `marked=True` says that it is already in Slack's mark-up.
+            channel: The channel's ID. Its first letter is its kind: C public, G private, D direct, M direct with
                 several. The author and the bot become members.
             user: Who.
             thread_ts: The thread's root; "" = none.
-            more: Further fields of the event (files=[...], subtype="file_share"); `blocks=[...]` instead of those that
-                the composer makes of the text.
+            more: Further fields of the event (files=[...], subtype="file_share"); `blocks=[...]` replaces the blocks
+                that the composer makes from the text.
         """
         marked = more.pop("marked", False)
         return self._write(text if marked else escape(text), channel, user, thread_ts, more)
@@ -245,7 +245,7 @@ class FakeSlack:
         return described
 
     def list_of_items(self, title: str, csv: bytes | None) -> dict[str, object]:
-        """Put a list into the workspace. Its address returns a description, and another one the items."""
+        """Put a list into the workspace. Its address returns a description, and another address returns the items."""
         about = b'{"ok":true,"list_metadata":{}}'
         described = self.file("list", about, "application/vnd.slack-list", mode="list", title=title)
         file = self.workspace.files[str(described["id"])]
@@ -355,7 +355,7 @@ class FakeSlack:
         """Send the app an event. `more` goes into the payload around it."""
         return self._send("events_api", callback(event) | more)
 
-    # -- what they see
+    # -- the visible state
 
     def messages(self, channel: str, *, viewer: str = "") -> list[SlackMessage]:
         """Return all messages of a channel that `viewer` sees, including threads, oldest first."""
@@ -400,7 +400,7 @@ class FakeSlack:
         ]
         raise AssertionError(f"not within {timeout_s} s; posted: {seen}; {self.violations}")
 
-    # -- trouble
+    # -- faults
 
     def fail(self, method: str, **how: Unpack[SlackFailureOptions]) -> None:
         """Make the next calls of a method fail. See `SlackFailure`. "response_url" and "upload" are methods too."""

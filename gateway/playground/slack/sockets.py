@@ -46,7 +46,7 @@ class SlackSockets:
         mute: Whether to send neither the hello nor events.
         greets: Whether a connection begins with a hello.
         deaf: Whether pings go unanswered on new connections.
-        gaps: How often there was no connection left.
+        gaps: How often the last connection ended.
     """
 
     def __init__(

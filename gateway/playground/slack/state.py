@@ -11,7 +11,7 @@ ChannelKind = Literal["im", "mpim", "channel", "group"]
 
 @dataclass(slots=True, kw_only=True)
 class SlackMessage:
-    """A message with its present content. `only_for` is the only reader of an ephemeral message."""
+    """A message with its current content. `only_for` is the only reader of an ephemeral message."""
 
     channel: str
     ts: str

@@ -1,6 +1,6 @@
 """Slack's streamed messages.
 
-They are append-only and as long as a message at most. The bot, a person or a timeout ends them.
+They are append-only and at most as long as a message. The bot, a person or a timeout ends them.
 """
 
 import time

@@ -20,7 +20,7 @@ def units(text: str) -> int:
 
 
 def detect(text: str) -> list[Json]:
-    """Return the mentions and commands that Telegram marks in users' messages."""
+    """Return the entities for mentions and commands that Telegram adds to users' messages."""
     found = [(match, "mention") for match in _MENTION.finditer(text)]
     found += [(match, "bot_command") for match in _COMMAND.finditer(text)]
     return [
@@ -48,7 +48,7 @@ def mentions(text: str, entities: Sequence[Json]) -> list[str]:
 
 
 class TelegramApiError(Exception):
-    """A refusal with the wording of the Bot API."""
+    """A refused call, with the Bot API's wording."""
 
     def __init__(
         self, status: int, description: str, parameters: Mapping[str, Any] | None = None
@@ -102,7 +102,7 @@ class TelegramFile:
 
 @dataclass(slots=True, kw_only=True)
 class TelegramMessage:
-    """A message with its present content.
+    """A message with its current content.
 
     Attributes:
         sender: User or bot ID; 0 = a service message.
@@ -148,7 +148,7 @@ class TelegramChat:
     """A private chat (positive ID), or a group or supergroup (negative ID), possibly with topics.
 
     Attributes:
-        standings: What `getChatMember` says of people, without the person itself. Others are plain members.
+        standings: The results of `getChatMember` by person, without the `user` field. Other people are plain members.
     """
 
     chat_id: int

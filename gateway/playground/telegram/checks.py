@@ -12,7 +12,7 @@ from gateway.playground.telegram.chats import Wire
 SPEC = Path(__file__).with_name("bot-api.json")
 
 _UNREAD = {"rich_message"}
-"""Arguments that `telegram_rich.py` looks at."""
+"""Arguments that `rich.py` checks instead."""
 
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "Integer": (int,),

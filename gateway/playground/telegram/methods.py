@@ -223,7 +223,7 @@ class TelegramMethods:
     def _changed(
         self, message: TelegramMessage, call: TelegramCall, **content: Unpack[TelegramMessageFields]
     ) -> Json:
-        """Change a message's text and buttons. Without buttons in the call, removes them."""
+        """Change a message's text and buttons. Removes the buttons if the call has none."""
         markup = self._markup(call)
         text, entities = content.get("text", ""), content.get("entities", [])
         rich = content.get("rich", [])

@@ -26,7 +26,7 @@ GROUP = -1_001_000_000_001
 FORUM = -1_001_000_000_002
 TOPICS = ("Travel", "Cooking")
 TYPING_S = 5.0
-"""How long Telegram's apps show that somebody types."""
+"""How long Telegram's apps show a typing indicator, seconds."""
 
 SENDING = (
     "sendMessage", "sendRichMessage", "sendMessageDraft", "sendPhoto", "sendDocument", "editMessageText",
@@ -132,7 +132,7 @@ class SimulatedTelegram:
         )
 
     async def act(self, place: SimulatedPlace, person: SimulatedPerson, action: Action) -> None:
-        """Write, edit, or press a button. Telegram tells bots of nothing else."""
+        """Write, edit a message, or press a button. Telegram notifies bots of nothing else."""
         chat, thread = _address(place)
         user, text = _user(person), str(action.get("text", ""))
         match action["do"]:
@@ -170,13 +170,13 @@ class SimulatedTelegram:
         self.server.push({name: value for name, value in content.items() if name != "update_id"})
 
     async def calm(self) -> None:
-        """Break nothing anymore."""
+        """End all faults."""
         self.server.stop_failing()
         if self.server.is_away:
             await self.server.accept()
 
     async def weather(self, kind: str) -> None:
-        """Break something. Raises UnknownAction."""
+        """Start a fault. Raises UnknownAction."""
         if kind in FAILURES:
             for method in SENDING:
                 self.server.fail(method, times=UNTIL_CALM, **FAILURES[kind])
@@ -186,7 +186,7 @@ class SimulatedTelegram:
                 await self.server.refuse()
             case "dropped connections":
                 self.server.disconnect_all()
-            case "redelivery":  # Updates come again if Telegram did not learn that they arrived.
+            case "redelivery":  # Telegram sends updates again if their confirmation was lost.
                 self.server.fail("getUpdates", drop="after")
             case other:
                 raise UnknownAction(f"Telegram has no such weather: {other}")

@@ -21,7 +21,7 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     "details": ({"summary", "blocks"}, {"is_open"}),
     "table": ({"cells"}, {"is_bordered", "is_striped", "is_compact", "caption"}),
 }
-"""The required and optional fields of blocks by type. Leaves out types that Parley does not send."""
+"""The required and optional fields of blocks by type. Omits types that Parley does not send."""
 
 _ITEM = {"blocks", "value", "type", "has_checkbox", "is_checked"}
 _CELL = {"text", "is_header", "colspan", "rowspan", "align", "valign"}

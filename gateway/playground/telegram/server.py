@@ -58,16 +58,16 @@ class TelegramFailure:
 
 
 class TelegramServer(TelegramUsers):
-    """A stand-in for api.telegram.org with one bot.
+    """A replacement for api.telegram.org with one bot.
 
     Use as `async with TelegramServer() as telegram:` and configure its `settings`.
 
     People write with `dm`, `say`, `mention`, `send_file`, `edit` (each returns the message id). The first message
     creates a chat. Positive IDs are private chats, IDs above -1,000,000,000 are basic groups, and the others are
     supergroups, whose message IDs start at 1. `add_forum` and `add_topic` make forums. With `privacy` (the default, as
-    with @BotFather) the bot sees of groups only commands, mentions and replies to it. People also press buttons, send
-    albums, stop drafts (see `TelegramUsers`). Updates stay until a later getUpdates confirms them, and come again until
-    then; a second poller ends the first with 409, a webhook refuses both and gets the updates itself (`pusher`).
+    with @BotFather), the bot sees only commands, mentions and replies to it in groups. People also press buttons, send
+    albums, stop drafts (see `TelegramUsers`). Updates are sent repeatedly until a later getUpdates confirms them. A
+    second poller ends the first one with 409. A webhook refuses all pollers and gets the updates itself (`pusher`).
 
     Look at it with `messages(chat)`, `answers(chat)` (the bot's own), `log` (in order: ("message", chat,
     message id) and ("typing", chat, topic)), `requests`, `commands`, `backlog`; wait with
@@ -75,13 +75,13 @@ class TelegramServer(TelegramUsers):
     specification does not allow: assert it is empty.
 
     Break it with `fail`, `disconnect_all`, `refuse` and `accept`, `revoke`, `block`, `migrate`; `account_limit`, if
-    set, is what it takes of the bot in all chats together.
+    set, limits the bot's calls in all chats together.
 
     Args:
-        token: The one right token.
+        token: The only valid token.
         username: The bot's name, without @.
         privacy: Whether groups are mostly hidden from the bot.
-        group_per_minute: Messages that one group takes from the bot in a minute; then 429.
+        group_per_minute: Messages per minute that one group accepts from the bot. Further ones get 429.
         classic: A server from before drafts and rich messages.
         middlewares: See all requests and responses.
     """
@@ -176,14 +176,14 @@ class TelegramServer(TelegramUsers):
         asked = [request.method for request in self.requests[-10:]]
         return f"last calls: {asked}, {super().described()}"
 
-    # What can go wrong.
+    # Faults.
 
     def fail(self, method: str, *, times: int = 1, **how: Unpack[TelegramFailureOptions]) -> None:
         """Make the next calls of a method fail.
 
         Args:
             method: As in the URL; "download" = fetching a file; "*" = any.
-            times: How many.
+            times: Number of calls that fail.
             how: `status` with `description`, `parameters` ({"retry_after": 3}), `headers`, `body` (raw,
                 instead of the usual JSON): a refusal without effect. `drop="before"` or `drop="after"`:
                 the connection breaks before or after the effect. `delay_s`: the answer is slow; the
@@ -202,7 +202,7 @@ class TelegramServer(TelegramUsers):
         self._transports.clear()
 
     async def refuse(self) -> None:
-        """Accept no connections, as if the network were down."""
+        """Refuse all connections, as if the network were down."""
         if self._site is not None:
             await self._site.stop()
             self._site = None

@@ -61,7 +61,7 @@ class TelegramMessageOptions(TypedDict, total=False):
 
 
 class TelegramState:
-    """Chats, people, files and updates: people's actions, and what they see."""
+    """Chats, people, files and updates, with people's actions and views."""
 
     def __init__(self, *, bot: Json, privacy: bool) -> None:
         self.bot = bot
@@ -75,7 +75,7 @@ class TelegramState:
         self.commands: list[Json] = []
         self.translated: dict[str, list[Json]] = {}
         self.languages: dict[int, str] = {}  # The languages of people's apps, by user ID.
-        self.people: dict[int, Json] = {}  # What differs from `user_json`, by user ID.
+        self.people: dict[int, Json] = {}  # Fields that differ from `user_json`, by user ID.
         self.listeners: list[Callable[[], object]] = []  # Called after each change.
         self.withholding = False
         self.conflicts = 0
@@ -94,7 +94,7 @@ class TelegramState:
     def bot_id(self) -> int:
         return int(self.bot["id"])
 
-    # What people do.
+    # People's actions.
 
     def dm(self, text: str, *, user: int = 1001, **how: Unpack[TelegramMessageOptions]) -> int:
         """Write to the bot in private; `how` as in `say`."""
@@ -112,9 +112,9 @@ class TelegramState:
         """Write a message and, if the bot may see it, queue its update.
 
         Args:
-            chat: Where; equal to `user` in private.
-            text: Text, or caption of a file.
-            user: Who.
+            chat: The chat's ID, which is `user` in private.
+            text: The text, or the caption of a file.
+            user: The author's ID.
             how: See `TelegramMessageOptions`.
         """
         place = self.chat(chat)
@@ -146,7 +146,7 @@ class TelegramState:
         return self.say(chat, caption, user=user, file=self.keep(kind, upload))
 
     def edit(self, chat: int, message_id: int, text: str) -> None:
-        """Change what a user wrote."""
+        """Edit a user's message."""
         message = self.chat(chat).messages[message_id]
         message.history.append(message.text)
         message.text, message.entities = text, detect(text)

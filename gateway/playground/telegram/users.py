@@ -67,9 +67,9 @@ class TelegramUsers(TelegramState):
         """Press the newest button with a label. Return the query's ID.
 
         Args:
-            chat: Where.
-            label: The text on it.
-            user: Who.
+            chat: The chat's ID.
+            label: The text on the button.
+            user: The ID of the person who presses it.
             inaccessible: Whether the message is too old for Telegram to include its content.
             language: Language of the person's app.
         """
