@@ -2,7 +2,7 @@
 
 type Child = Node | string | number | null | undefined | false;
 
-/** What a view gets. */
+/** The page, as views use it. */
 interface Page {
   /** The address after the view's name: #name/rest */
   rest: string;
@@ -10,30 +10,30 @@ interface Page {
   query: URLSearchParams;
   /** Change filters. */
   setQuery: (changes: Record<string, string>, options?: { replace?: boolean }) => void;
-  /** Called after filters changed; without it, the view is shown anew. */
+  /** Called after filters changed; without it, the view is shown again. */
   onQuery: (call: () => unknown) => void;
   /** Called after something changed, while the view is shown. */
   onLive: (topics: string[], call: () => unknown) => void;
   /** Called once when another view is shown. */
   onLeave: (call: () => unknown) => void;
-  /** Called again and again while the view is shown; a failure is tried again. */
+  /** Called repeatedly while the view is shown; a failed call is tried again. */
   every: (ms: number, call: () => Promise<unknown>) => void;
-  /** Whether the scope permits it, so that a button for it is shown: "change" for most, "administer" for tokens, tools, skills and agents. */
+  /** Whether the session may do something, so that its button is shown: "change" for most actions, "administer" for tokens, tools, skills and agents. */
   may: (what: "change" | "administer") => boolean;
-  /** A short notice, with a button that undoes what it says. */
+  /** Show a short notice, perhaps with an undo button. */
   notify: (text: string, undo?: () => unknown) => void;
   go: (hash: string) => void;
-  /** Get from the API, while the view is shown. */
+  /** Send a GET request to the API. Aborted when another view is shown. */
   get: (path: string) => Promise<Answer>;
-  /** Show the view anew. */
+  /** Show the view again. */
   show: () => Promise<void>;
-  /** Options of runs of an agent that is tried out. */
+  /** Options for the runs of an agent that is being tried. */
   draft?: () => Record<string, unknown>;
   /** Aborted when another view is shown. */
   signal: AbortSignal;
 }
 
-/** What the API answers: the fields that are lists, so that their rows need no type. */
+/** A response of the API. Its lists are named here, so that their rows need no type. */
 interface Answer {
   rows: any[];
   findings: any[];
@@ -51,15 +51,15 @@ interface Answer {
 }
 
 interface View {
-  /** The first part of its address, and of its texts: `nav.NAME`. */
+  /** The first part of its address; `nav.NAME` is the key of its title. */
   name: string;
-  /** Its group in the navigation (`nav.group.GROUP`); without one, it is not there. */
+  /** Its group in the navigation (`nav.group.GROUP`); without one, the navigation does not list it. */
   group?: string;
-  /** Of kit/icons.mjs, if it has another name. */
+  /** The icon's name in kit/icons.mjs, if it is not the view's. */
   icon?: string;
-  /** The view that the navigation marks instead. */
+  /** The view that the navigation marks instead of this one. */
   partOf?: string;
-  /** What the session must be allowed to do for the navigation to offer it. */
+  /** The permission that the session needs for the navigation to list it. */
   needs?: "change" | "administer";
   load: () => Promise<{ show: (page: Page) => Promise<(Node | string | null | false)[]> }>;
 }
@@ -78,7 +78,7 @@ interface Address {
   query: URLSearchParams;
 }
 
-/** kit/live.mjs: who is told of changes, and when it was last. */
+/** kit/live.mjs: a function to call after changes, and the time of its last call. */
 interface Subscriber {
   topics: Set<string>;
   call: () => unknown;
@@ -87,10 +87,10 @@ interface Subscriber {
   every: number;
 }
 
-/** kit/access.mjs: approves or revokes, and says so. */
+/** kit/access.mjs: approves or revokes, and shows a notice. */
 type PairingAction = (page: Page, pairing: any, refresh: () => Promise<unknown>) => Promise<void>;
 
-/** kit/api.mjs: who this browser is. */
+/** kit/api.mjs: this browser's session. */
 interface Session {
   /** null: no sign-in is needed. */
   id: string | null;
@@ -105,14 +105,14 @@ interface Session {
 type Column = [label: string, cell: (row: any) => Child | Child[], kind?: string];
 
 interface TableOptions {
-  /** The key of what is listed, for screen readers. */
+  /** The key of the table's name for screen readers. */
   label: string;
   columns: Column[];
-  /** What a row is known by when it changes: a field, or what makes a key of it. */
+  /** The key that identifies a row: a field, or a function of the row. */
   key: string | ((row: any) => string);
   /** Load all rows, or a page; `before`: the last page's `next`. */
   load: (before: string | null) => Promise<any[] | { rows: any[]; next?: string | null }>;
-  /** What to say if there are no rows: a text's key, or a text. */
+  /** The text for a table without rows, or its key. */
   empty?: string;
   /** The address that Enter and a click on the row open. */
   open?: (row: any) => string | null;
@@ -121,11 +121,11 @@ interface TableOptions {
 
 interface Table {
   element: HTMLElement;
-  /** Load the first page anew, for other filters. */
+  /** Load the first page again, for other filters. */
   restart: () => Promise<void>;
   /** Look for changes; rows stay where they are while they are pointed at. */
   refresh: () => Promise<void>;
-  /** Show a row anew, in its place. */
+  /** Redraw a row in place. */
   update: (row: any) => void;
 }
 
@@ -149,12 +149,12 @@ interface Field {
 
 /** A filter of a list. */
 interface Filter {
-  /** In the address. */
+  /** Its name in the address. */
   name: string;
   label: string;
-  /** A choice; the first one has the value "" and means all. */
+  /** For a choice. The first option has the value "" and means all. */
   options?: Option[];
-  /** Of a text. */
+  /** For a text field. */
   type?: "text" | "date";
   /** Completions; the label stands in the field. */
   complete?: () => Promise<Option[]>;
@@ -165,14 +165,14 @@ interface Series {
   label: string;
   /** Names the color: "good", "bad", "warn", "accent" or "soft". */
   kind: string;
-  /** One for each time; null: there is none. */
+  /** One for each time; null: no value. */
   values: (number | null)[];
 }
 
 /** A part of parsed Markdown. */
 type Token = string | { t: string; c?: Token[]; [name: string]: any };
 
-/** What the chat shows of a thread's state. */
+/** The parts of a thread's state that the chat shows. */
 interface Parts {
   messages: any[];
   todos: any[];
@@ -186,7 +186,7 @@ interface RunEvent {
   data: any;
 }
 
-/** A row as of GET /api/conversations/{thread_id}/timeline. */
+/** A row of GET /api/conversations/{thread_id}/timeline. */
 interface TimelineRow {
   id: string;
   kind: string;
@@ -200,10 +200,10 @@ interface TimelineRow {
   [name: string]: any;
 }
 
-/** The functions of the kit that views call: what they do, and with what. */
+/** The functions of the kit that views call. */
 interface Kit {
   // kit/access.mjs
-  /** Return the tables of open requests and of approvals. Approving and revoking ask nothing, and can be undone. */
+  /** Return the tables of open requests and of approvals. Approving and revoking do not ask, and can be undone. */
   pairingTables: (page: Page) => { waiting: Table; approved: Table; refresh: () => Promise<unknown>; };
   /** Return the button that lets in the sender of a refused message, or the chat, if an approval does. */
   letIn: (page: Page, row: any, refresh: () => Promise<unknown>) => false | HTMLButtonElement;
@@ -213,10 +213,10 @@ interface Kit {
   formatAddress: (name: string, rest?: string, query?: Record<string, string | null | undefined> | URLSearchParams) => string;
 
   // kit/api.mjs
-  /** Add files to a thread; return them as its messages name them. */
+  /** Add files to a thread; return them in the form in which messages name them. */
   upload: (thread: string, files: Iterable<File>) => Promise<any[]>;
   /**
-   * Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are no errors.
+   * Send a request and return its JSON, or its text if it is not JSON. Statuses in `accepted` are not errors.
    * @param path relative to the service: "api/channels"
    */
   request: (path: string, options?: { method?: string; body?: unknown; accepted?: number[]; headers?: Record<string, string>; signal?: AbortSignal; }) => Promise<any>;
@@ -230,11 +230,11 @@ interface Kit {
   // kit/dialog.mjs
   /** Return an input for files that a button clicks. */
   filePicker: (attributes: Record<string, any>, chosen: (files: File[]) => unknown) => HTMLInputElement;
-  /** Return a form. `submit` gets its values; what it throws is shown below the fields. */
+  /** Return a form. `submit` gets its values; an error that it throws is shown below the fields. */
   form: (fields: Field[], options: { label: string; submit: (values: Record<string, string>) => unknown; more?: Node[]; }) => HTMLFormElement;
-  /** Return what a form holds; a check is "true" or "false". */
+  /** Return the values of a form; a checkbox is "true" or "false". */
   valuesOf: (made: HTMLFormElement) => Record<string, string>;
-  /** Open a dialog with a form. Resolves with what `submit` returned, or null if it was closed. */
+  /** Open a dialog with a form. Resolves with the result of `submit`, or null if it was closed. */
   ask: (options: { title: string; text?: string | Node; fields?: Field[]; label: string; danger?: boolean; wide?: boolean; submit: (values: Record<string, string>) => unknown; }) => Promise<any>;
   /** Show something in a dialog, such as a raw payload. */
   showDialog: (title: string, ...content: Node[]) => void;
@@ -242,13 +242,13 @@ interface Kit {
   showValue: (title: string, text: string, value: string) => void;
 
   // kit/elements.mjs
-  /** Return a time as "5 min ago", with the full time as its title. It is kept current by the shell. */
+  /** Return a time as "5 min ago", with the full time as its title. The shell keeps it current. */
   ago: (iso: string | null | undefined) => HTMLElement;
   /** Return a state as a colored label, in the reader's language. */
   pill: (state: string, title?: string) => HTMLElement;
   /** Return a link to a view. */
   link: (hash: string, ...children: Child[]) => HTMLAnchorElement;
-  /** Return a note that stands where nothing is. */
+  /** Return a note for an empty place. */
   empty: (text: string, ...more: Child[]) => HTMLParagraphElement;
   /** Return a list of names and values. */
   facts: (pairs: [Child, Child][]) => HTMLElement;
@@ -256,9 +256,9 @@ interface Kit {
   svg: (tag: string, attributes?: Record<string, any>, ...children: (Child | Child[])[]) => SVGElement;
   /** Return a button whose promise is awaited: it is disabled meanwhile, and a failure is shown as a notice. */
   button: (label: Child, onclick: (event: MouseEvent) => unknown, attributes?: Record<string, any>) => HTMLButtonElement;
-  /** Return where a conversation is, as people call it; the platform's own names are its title. */
+  /** Return the name of a conversation's chat, with the platform's IDs as its title. */
   place: (row: { channel: string; chat: string; topic?: string; place?: string; }) => HTMLSpanElement;
-  /** Return a link to a person or room that `row[kind]` names as the usage does, with its known name; null if it names none. */
+  /** Return a link to the person or room with the usage ID `row[kind]`, with its known name; null without an ID. */
   profileLink: (row: any, kind: string) => HTMLAnchorElement | null;
   /** Return a small button; its label is the key of a text. */
   act: (key: string, onclick: () => unknown, kind?: string) => HTMLButtonElement;
@@ -271,7 +271,7 @@ interface Kit {
   /** Return the filters of a view. @param options the label of a search field, whose name is "q" */
   filterBar: (page: Page, filters: Filter[], options?: { search?: string; }) => HTMLFormElement;
   /**
-   * Return completions of names that a list of the service has.
+   * Return completions from the names in a list of the service.
    * @param path of the list
    * @param id the key of the values
    * @param name the key of the names; rows without one are left out
@@ -285,22 +285,22 @@ interface Kit {
   byOffset: (page: Page, path: (query: string) => string, field: string) => (before: string | null) => Promise<{ rows: any; next: string | null; }>;
 
   // kit/list.mjs
-  /** Return a list's table, and the elements of its view. `formats`: to download. */
+  /** Return a list's table, and the elements of its view. `formats`: for downloads. */
   list: (page: Page, options: Omit<TableOptions, "label" | "load"> & { name: string; path: string; filters?: Filter[]; search?: string; formats?: string[]; actions?: Node[]; }) => Promise<{ table: Table; content: (HTMLElement | null)[]; }>;
 
   // kit/live.mjs
   /**
-   * Call a function after something of these topics changed, at most once a second, or every 5 s if it never ends. Returns a function that ends it.
+   * Call a function after changes of these topics, at most once a second, or every 5 s during constant changes. Returns a function that ends it.
    * @param topics "messages", "deliveries", "access", "channels", "takeovers", "people"
    */
   subscribe: (topics: string[], call: () => unknown) => () => void;
 
   // kit/manage.mjs
-  /** Change something, say so, and offer to change it back. @param back the body that undoes it; null: nothing does */
+  /** Change something, show a notice, and offer to undo. @param back the body that undoes it; null: it cannot be undone */
   change: (page: Page, path: string, method: string, body: unknown, back: unknown, refresh: () => unknown) => Promise<void>;
-  /** Return the rows in a field of an answer. */
+  /** Return the rows in a field of a response. */
   rowsOf: (path: string, field: string) => Promise<any[]>;
-  /** As `change`, for something whose `enabled` is switched. */
+  /** Return a button that switches `enabled`, as `change` does. */
   toggle: (page: Page, path: string, method: string, isOn: boolean, refresh: () => unknown, words?: string[]) => HTMLButtonElement;
 
   // kit/markdown.mjs
@@ -308,9 +308,9 @@ interface Kit {
   parseMarkdown: (texts: string[]) => Promise<Token[][]>;
 
   // kit/message_actions.mjs
-  /** Return why a message has no answer, and what would let its sender in. */
+  /** Return why a message has no answer, and how to let its sender in. */
   reasonOf: (row: any) => Child[];
-  /** Return the buttons of a message. @param row `text`: its words, if all of them are known @param done called after something was done */
+  /** Return the buttons of a message. @param row `text`: its full text, if known @param done called after an action */
   messageActions: (page: Page, row: { id: string; kind: string; state: string; text?: string; remedy?: any; undelivered?: number[]; }, done: () => unknown) => (false | HTMLButtonElement)[];
 
   // kit/runs.mjs
@@ -324,12 +324,12 @@ interface Kit {
    * @param signal ends the reading, not the run
    */
   joinRun: (thread: string, run: string, report: (event: RunEvent) => void, signal: AbortSignal) => Promise<void>;
-  /** Return the run of a thread that goes on; null if there is none. */
+  /** Return the ID of a thread's active run; null if no run is active. */
   activeRun: (thread: string, signal: AbortSignal) => Promise<string | null>;
   /**
-   * Return the checkpoint before a message: a run from there forgets the message and what followed. Raises ApiError 404.
+   * Return the checkpoint before a message. A run from there forgets the message and all that followed. Raises ApiError 404.
    * @param message its ID
-   * @param gone what to say if the service does not keep it anymore
+   * @param gone the error message if the service no longer has it
    */
   checkpointBefore: (thread: string, message: string, gone: string) => Promise<any>;
 
@@ -349,18 +349,18 @@ interface Kit {
   /**
    * Return a text with its values filled in: "{count} new". A text with "one|many" is chosen by `count`.
    * @param key GROUP.NAME
-   * @param otherwise what to say if the key is unknown
+   * @param otherwise the text for an unknown key
    */
   t: (key: string, values?: Record<string, string | number>, otherwise?: string) => string;
 
   // kit/turns.mjs
   /** Return an answer that is being written, and a function that adds to it. */
   growing: () => { node: HTMLElement; add: (text: string) => void; };
-  /** Return the elements of a thread's messages. @param subagents the last event of each, by the tool call that started it @param edit what the button of a person's message does */
+  /** Return the elements of a thread's messages. @param subagents the last event of each, by the tool call that started it @param edit called by the button of a person's message */
   turns: (thread: string, messages: any[], subagents: Map<string, any>, isRunning: boolean, edit: ((message: any, article: Element) => void) | null) => HTMLElement[];
-  /** Return one tool call: its name and state, and inside its arguments and result. */
+  /** Return one tool call: its name and state, with its arguments and result folded. */
   step: (call: any, result: any, subagent: any, isRunning: boolean) => HTMLDetailsElement;
-  /** Return what a run asks a person. @param answer null: this person may not answer */
+  /** Return a run's question to a person. @param answer null: this person may not answer */
   asked: (interrupt: { id: string; value: any; }, answer: ((answer: unknown) => unknown) | null) => HTMLElement;
   /** Return links to files of a thread. @param paths as the agent sees them */
   fileLinks: (thread: string, paths: string[]) => HTMLUListElement;

@@ -89,7 +89,7 @@ function pageOf(mine) {
   };
 }
 
-/** Call a function of a view. Its requests are aborted when another view is shown, which is no error. @param {Shown} mine @param {() => unknown} call */
+/** Call a function of a view. Another view aborts its requests, which is not an error. @param {Shown} mine @param {() => unknown} call */
 async function whileShown(mine, call) {
   try {
     await call();
@@ -142,7 +142,7 @@ function markNavigation(/** @type {string} */ name) {
   }
 }
 
-/** Show whether the service is well, in the head of the page. */
+/** Show the service's health in the page's header. */
 async function showStatus() {
   if (!currentSession()) return;
   try {
@@ -253,9 +253,9 @@ async function main() {
 
 window.addEventListener("hashchange", () => { if (currentSession()) void onAddress(); });
 window.addEventListener("unhandledrejection", (event) => {
-  event.preventDefault(); // It is shown here.
+  event.preventDefault(); // The page shows it.
   if (event.reason?.name === "AbortError") return; // of a view that was left
-  const isSignedOut = byId("shell").classList.contains("signed-out"); // What was typed into the form stays.
+  const isSignedOut = byId("shell").classList.contains("signed-out"); // Keep what the person typed.
   if (event.reason instanceof ApiError && event.reason.status === 401) {
     if (!isSignedOut && current) showSignIn(t("sign-in.ended"));
   } else notify(event.reason?.message ?? t("notice.failed"));

@@ -1,4 +1,4 @@
-// What views are made of: all of kit/ that they use.
+// The functions of kit/ that views use.
 
 export * from "./kit/access.mjs";
 export * from "./kit/address.mjs";

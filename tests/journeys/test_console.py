@@ -89,7 +89,7 @@ async def _a_stranger_is_approved_and_then_answered(
     await stranger.send("now?")
     await stranger.wait_for_message("You said: now?")
     await page.click("Revoke")
-    await page.wait_for_text("has no access anymore.", "#notice")
+    await page.wait_for_text("no longer has access.", "#notice")
 
 
 async def _messages_and_threads_are_shown_as_text(
@@ -223,7 +223,7 @@ async def test_errors_in_the_console_are_shown_and_can_be_dismissed(tmp_path: Pa
 
 async def _text_that_is_no_token_is_refused(page: BrowserPage, service: Service) -> None:
     await sign_in(page, "\u0442\u043e\u043a\u0435\u043d")
-    await page.wait_for_text("This is no token", "form .error")
+    await page.wait_for_text("This is not a token", "form .error")
     await page.open(f"{service.url}/console/?again")
     assert await page.evaluate("sessionStorage.length") == 0
 

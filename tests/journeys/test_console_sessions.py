@@ -29,7 +29,7 @@ async def test_a_link_opens_one_session_that_is_safe_listed_rotated_and_revoked(
         await _another_link_is_listed_and_withdrawn(page, service)
         await page.click("Sign out")
         await page.open(f"{service.url}/console/?again{link}")
-        await page.wait_for_text("This link was used before", "form .error")
+        await page.wait_for_text("This link was already used", "form .error")
         await _a_revoked_session_ends(page, service)
 
 

@@ -1,4 +1,4 @@
-// Who may use the bot, who asks to, and what would let in those refused.
+// Approved people, requests for approval, and how to let in refused people.
 
 import { drop, post } from "./api.mjs";
 import { act, ago, element, link, preview, small } from "./elements.mjs";
@@ -66,7 +66,7 @@ export const letIn = (page, row, refresh) => ["person", "chat"].includes(row.rem
     await sayApproved(page, await post(`api/messages/refused/${row.id.slice(1)}/let-in`), refresh);
   });
 
-/** Return which configuration would let in the sender of a refused message. */
+/** Return the configuration that would let in a refused sender. */
 export function remedy(/** @type {any} */ row) {
   const { kind, setting } = row.remedy ?? {};
   if (kind === "admitted") return small(t("remedy.admitted"));

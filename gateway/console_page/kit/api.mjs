@@ -5,7 +5,7 @@ import { language, t } from "./texts.mjs";
 /** The page is at BASE/console/, also below a proxy's path. */
 export const BASE = new URL("../", document.baseURI);
 
-/** What the API answered instead of what was asked for; status 0 = there was no answer. */
+/** An error response of the API; status 0 = no response. */
 export class ApiError extends Error {
   /** @param {number} status @param {string} message */
   constructor(status, message) {
@@ -33,7 +33,7 @@ export async function upload(thread, files) {
 /** Return an ID. `randomUUID` needs HTTPS or this machine. */
 export const newId = () => crypto.randomUUID?.() ?? [...crypto.getRandomValues(new Uint8Array(16))].map((one) => one.toString(16).padStart(2, "0")).join("");
 
-/** Whether a header can carry the text: `fetch` refuses others as if there were no network. */
+/** Whether a header can carry the text: for others, `fetch` reports a network error. */
 export const canBeSent = (/** @type {string} */ token) => /^[\x20-\xff]*$/.test(token);
 
 /** @type {Kit["request"]} */
@@ -76,7 +76,7 @@ function detailOf(content, status) {
   return typeof detail === "string" ? detail : `The request failed with status ${status}.`;
 }
 
-/** Ask who this browser is. Raises ApiError 401 if it has to sign in. */
+/** Load this browser's session. Raises ApiError 401 if it has to sign in. */
 export async function loadSession() {
   session = /** @type {Session} */ (await request("api/sessions/current"));
   return session;

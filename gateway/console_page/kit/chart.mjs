@@ -1,4 +1,4 @@
-// Small charts as SVG: stacked bars or lines over time. Each time says its values when it is pointed at.
+// Small charts as SVG: stacked bars or lines over time. Pointing at a time shows its values.
 
 import { element, svg } from "./elements.mjs";
 
@@ -25,7 +25,7 @@ export function chart({ label, times, series, format, isLines = false }) {
   });
   const lines = isLines && top ? series.map((one) => svg("path", { class: `line ${one.kind}`, d: one.values.map((value, at) => {
     if (value === null) return "";
-    return `${at && one.values[at - 1] !== null ? "L" : "M"}${at * step} ${HEIGHT - 1 - scale(value)}h${step}`; // A step for each time.
+    return `${at && one.values[at - 1] !== null ? "L" : "M"}${at * step} ${HEIGHT - 1 - scale(value)}h${step}`; // One step per time.
   }).join("") })) : [];
   return element("figure.chart", {},
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },

@@ -1,4 +1,4 @@
-// Forms, and dialogs that ask for something. An action that can be undone asks nothing: it offers to undo it instead.
+// Forms, and dialogs that ask for something. Actions that can be undone offer that instead of asking.
 
 import { button, element, select, small } from "./elements.mjs";
 import { t } from "./texts.mjs";

@@ -1,10 +1,10 @@
-// Elements of the page. Text is only ever set as text: what people and models wrote is never read as HTML.
+// Elements of the page. Text is only ever set as text, so content from people and models is never read as HTML.
 
 import { decode, formatAddress } from "./address.mjs";
 import { t } from "./texts.mjs";
 
 /**
- * Return an element: "div.card" has a class. Attributes that begin with "on" are listeners; null and false leave one out, or a child.
+ * Return an element: "div.card" has a class. Attributes that begin with "on" are listeners; null and false omit an attribute or child.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T | `${T}.${string}`} selector
  * @param {Record<string, any>} attributes
@@ -39,7 +39,7 @@ function setAll(made, attributes) {
   }
 }
 
-/** Add children; null and false leave one out. @param {Element} made @param {(Child | Child[])[]} children */
+/** Add children, except null and false. @param {Element} made @param {(Child | Child[])[]} children */
 export function append(made, children) {
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === false || child === "") continue;
@@ -131,7 +131,7 @@ export function place(row) {
   return element("span", { title: ids }, known);
 }
 
-/** Return what a person is called, with the platform's ID as its title. */
+/** Return a person's name, with the platform's ID as its title. */
 export const person = (/** @type {string} */ name, /** @type {string} */ id) =>
   element("span", { title: id }, name || id);
 

@@ -1,14 +1,14 @@
-// What changes in the service: one event stream for all views. It resumes where it broke off.
+// The service's changes: one event stream for all views, which resumes after a break.
 
 import { BASE } from "./api.mjs";
 
 const AT_MOST_EVERY_MS = 1000;
-// While changes do not end, views ask ever more rarely: nobody reads fifty messages a second.
+// During constant changes, views reload less and less often: nobody reads fifty messages a second.
 const BUSY_MS = 5000;
 
 /** @type {Set<Subscriber>} */
 const subscribers = new Set();
-/** What changed since the view began to load. @type {Set<string>} */
+/** Topics that changed since the view began to load. @type {Set<string>} */
 export const news = new Set();
 /** @type {EventSource | null} */
 let source = null;

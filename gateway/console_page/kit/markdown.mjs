@@ -1,4 +1,4 @@
-// Markdown as elements. The service parses it; this only makes an element for each part of its tree.
+// Markdown as elements. The service parses it. This module only makes an element for each part of the tree.
 
 import { post } from "./api.mjs";
 import { element } from "./elements.mjs";
@@ -66,7 +66,7 @@ const tight = (tokens, isTight) => tokens.flatMap((one) =>
 const row = (cells, align, tag) => element("tr", {}, ...cells.map((cell, at) =>
   element(tag, { class: align[at] ? `align-${align[at]}` : null }, ...cell.map(node))));
 
-/** Return a link; one whose scheme could run something is shown as text. @param {string} url @param {(Node | string)[]} children */
+/** Return a link, or text if its scheme could run code. @param {string} url @param {(Node | string)[]} children */
 function anchor(url, children) {
   if (!URL.canParse(url) || !SCHEMES.includes(new URL(url).protocol)) return element("span", { title: url }, ...children);
   return element("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow", title: url }, ...children);

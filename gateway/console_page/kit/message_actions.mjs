@@ -1,4 +1,4 @@
-// Why a message has no answer, and what can be done about it.
+// The reason why a message has no answer, and actions to change that.
 
 import { letIn, remedy } from "./access.mjs";
 import { post } from "./api.mjs";

@@ -1,4 +1,4 @@
-// Runs of the LangGraph-compatible API: starts them, and reads their events, from the start again where a stream broke off.
+// Runs of the LangGraph-compatible API: starts them and reads their events, again from the start if a stream breaks.
 
 import { ApiError, BASE, post, request } from "./api.mjs";
 
@@ -35,7 +35,7 @@ export const joinRun = (thread, run, report, signal) => new Promise((resolve, re
     if (found.status >= 400 && found.status < 500) reject(found);
     else if (found.run_id && !ACTIVE.includes(found.status)) resolve();
     else {
-      // A service that was started again executes the run anew, with new numbers of events.
+      // A restarted service runs it again, with new event numbers.
       report({ name: "lost", data: null });
       setTimeout(found.run_id ? join : look, PAUSE_MS);
     }

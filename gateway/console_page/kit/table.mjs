@@ -1,14 +1,14 @@
-// A table that pages through rows, and follows changes without moving what somebody is about to click.
+// A table with pages of rows. It follows changes, but never moves a row that somebody may be about to click.
 
 import { button, element, empty } from "./elements.mjs";
 import { t } from "./texts.mjs";
 
-// A click with the mouse leaves the focus behind: only one that the keyboard set holds the rows.
+// A mouse click also sets the focus, but only a focus set by the keyboard keeps rows in place.
 const POINTED_AT = ".table:has(td) :is(:hover, :focus-visible)";
 
-/** The tables that wait until they may move rows, their own and those below. @type {Set<() => void>} */
+/** Tables that wait until rows may move, their own or those below. @type {Set<() => void>} */
 const held = new Set();
-// `pointerover`, too: what was pointed at and is removed meanwhile is never left.
+// `pointerover`, too, because an element removed under the pointer sends no `pointerleave`.
 for (const name of ["pointerout", "pointerover", "focusout"]) document.addEventListener(name, () => setTimeout(() => held.forEach((release) => release())));
 
 /** Return a table; await its first `restart`. @param {TableOptions} options @returns {Table} */
@@ -56,7 +56,7 @@ export function createTable(options) {
     return line;
   }
 
-  /** Show a row anew where it is; what has the focus there keeps it, by its label. @param {any} row */
+  /** Redraw a row in place. The focus stays on the element with the same label. @param {any} row */
   function update(row) {
     const found = shown.get(key(row));
     const text = JSON.stringify(row);
@@ -71,13 +71,13 @@ export function createTable(options) {
     }
   }
 
-  /** Whether something at or below this table is pointed at. */
+  /** Whether the pointer is on or below this table. */
   const isHeld = () => {
     const last = [...document.querySelectorAll(POINTED_AT)].at(-1);
     return last !== undefined && (whole.compareDocumentPosition(last) & Node.DOCUMENT_POSITION_FOLLOWING) > 0;
   };
 
-  /** The rows that are shown, but not loaded anymore. @param {any[]} rows the first page @param {number} end where it ends if its last row is new */
+  /** The rows that are shown, but were not loaded again. @param {any[]} rows the first page @param {number} end where it ends if its last row is new */
   const missing = (rows, end) => {
     const keys = new Set(rows.map(key));
     const last = next ? shown.get(rows.length ? key(rows.at(-1)) : "")?.line.sectionRowIndex ?? end : Infinity;

@@ -49,7 +49,7 @@ export async function takeoverPanel(page, thread) {
 
 /** @param {Page} page @param {string} path */
 function writeForm(page, path) {
-  // The key is that of one text: a repeated request sends nothing.
+  // Each text has one key, so a repeated request sends nothing.
   let key = "";
   const made = form([{ name: "text", label: t("takeover.text"), type: "area", max: MAX_CHARS, rows: 3, required: true }], {
     label: t("takeover.send"),

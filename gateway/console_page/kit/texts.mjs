@@ -12,7 +12,7 @@ export function language() {
   return chosen.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 
-/** Choose a language. The page has to be loaded anew. */
+/** Choose a language. Reload the page afterwards. */
 export const chooseLanguage = (/** @type {string} */ code) => localStorage.setItem(KEY, code);
 
 /** Load the texts. Await this before anything is shown. */

@@ -1,4 +1,4 @@
-// What was said in a thread, as elements: messages, tool steps, the plan, files, and what a person is asked.
+// A thread's content as elements: messages, tool steps, the plan, files, and questions to a person.
 
 import { BASE } from "./api.mjs";
 import { button, element, json, pill } from "./elements.mjs";
@@ -30,7 +30,7 @@ export async function parseAll(/** @type {any[]} */ messages) {
   }
 }
 
-/** Return a text as Markdown; as it is until it is parsed. */
+/** Return a text as Markdown, or unchanged until it is parsed. */
 export function speech(/** @type {string} */ text) {
   const tokens = parsed.get(text);
   return tokens ? markdown(tokens) : element("div.plain", {}, text);

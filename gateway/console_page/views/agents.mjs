@@ -1,4 +1,4 @@
-// The custom agents: one is written here, and tried beside it before it is saved.
+// The custom agents, and an editor to write one and try it before saving.
 
 import {
   button, change, choices, drop, element, form, formatAddress, head, link, loadedTable, post, preview, request,

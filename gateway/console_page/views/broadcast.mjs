@@ -1,4 +1,4 @@
-// Sends one message to many chats: count first, then send what was counted.
+// Sends one message to many chats. Counts them first.
 
 import {
   act, ago, button, choices, drop, element, form, loadedTable, newId, pill, post, preview, rowsOf, simpleTable, soft,
@@ -23,7 +23,7 @@ export async function show(page) {
   const count = async (/** @type {Record<string, string>} */ { text, files }) => {
     if (!text.trim() && !files) throw new Error(t("chat.no-text"));
     const found = await post(PATH, body("dry_run", "true"));
-    // The ID is that of one message: a second click sends nothing.
+    // Each message has one ID, so a second click sends nothing.
     const key = newId();
     const send = async () => {
       const sent = await post(PATH, body("key", key, files));
@@ -55,7 +55,7 @@ export async function show(page) {
     }), "actions"],
   ]);
   page.onLive(["deliveries"], past.refresh);
-  // What was counted is not what would be sent now.
+  // The form has changed since the count.
   made.addEventListener("input", () => result.replaceChildren());
   return [element("h2", {}, t("nav.broadcast")), soft(t("broadcast.about")),
     mayChange && element("div.card", {}, made, result), element("h2", {}, t("broadcast.past")), past.element];

@@ -1,4 +1,4 @@
-// Talk to an agent or graph: the threads of this page, and one of them, through the LangGraph-compatible API.
+// Talk to an agent or graph through the LangGraph-compatible API: this page's threads, and one of them.
 
 import {
   activeRun, ago, append, asked, button, checkpointBefore, element, empty, fileLinks, filePicker, form as fields,
@@ -15,7 +15,7 @@ const LOOK_MS = 5000;
 /** @type {Record<string, (one: any) => unknown>} */
 const SHOWN = { messages: (one) => one?.type, todos: (one) => one?.status, artifacts: (one) => typeof one === "string" };
 
-/** What is said first in a thread that was just made: {thread, start}. @type {{thread: string, start: Record<string, unknown>} | null} */
+/** The first message of a new thread: {thread, start}. @type {{thread: string, start: Record<string, unknown>} | null} */
 let first = null;
 
 /** @param {Page} page */
@@ -85,7 +85,7 @@ export async function show(page) {
 
   const graph = () => assistants.find((one) => one.assistant_id === chosen.value);
 
-  /** Return what the state is shown as. Graphs of others may keep anything under these names. @type {() => Parts} */
+  /** Return the parts of the state to show. Other graphs may store anything under these names. @type {() => Parts} */
   const parts = () => {
     const values = state.values ?? {};
     const [messages, todos, artifacts] = Object.entries(SHOWN).map(([name, fits]) =>
@@ -95,7 +95,7 @@ export async function show(page) {
     return { messages, todos, artifacts, others: others.length ? Object.fromEntries(others) : null };
   };
 
-  /** Ask for what the chosen graph takes: a message, or other values as JSON. */
+  /** Ask for the graph's input: a message, or other values as JSON. */
   const choose = async () => {
     const schemas = graph()?.graph_id === DEFAULT ? null : await page.get(`api/assistants/${chosen.value}/schemas`);
     const names = Object.keys(schemas?.input_schema?.properties ?? {});
@@ -107,7 +107,7 @@ export async function show(page) {
 
   const showEnd = () => { log.scrollTop = log.scrollHeight; };
 
-  /** Change the log; who reads its end goes on to. */
+  /** Change the log. If its end was in view, keep it in view. */
   const keepEnd = (/** @type {() => unknown} */ change) => {
     const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
     change();
@@ -153,7 +153,7 @@ export async function show(page) {
     } else if (name === "values") {
       state = { values: data, interrupts: [] };
       draw();
-      // After the run, a person may be writing in what is drawn.
+      // After the run, a person may be writing in a form of the log.
       void parseAll(parts().messages).then(() => { if (isRunning && !page.signal.aborted) draw(); });
     } else if (name === "custom" && data?.task_id) {
       subagents.set(data.task_id, { ...subagents.get(data.task_id), ...data });
@@ -183,7 +183,7 @@ export async function show(page) {
     void refresh();
   };
 
-  /** Start a run. In a new conversation, its thread is made first. */
+  /** Start a run. Create the thread first in a new conversation. */
   const go = async (/** @type {Record<string, any>} */ start) => {
     const assistant = start.assistant_id ?? chosen.value;
     const configurable = optionsOf(assistants.find((one) => one.assistant_id === assistant));
@@ -212,7 +212,7 @@ export async function show(page) {
     page.go(formatAddress("chat", target));
   };
 
-  /** Change a message of a person: what followed it is forgotten, here or in a copy of the thread. */
+  /** Edit a person's message. All that followed is removed, here or in a copy of the thread. */
   const edit = (/** @type {any} */ message, /** @type {Element} */ article) => {
     const made = fields([
       { name: "text", label: t("chat.edit-title"), type: "area", value: textOf(message.content), hint: t("chat.edit-text") },
@@ -278,7 +278,7 @@ export async function show(page) {
     if (mayChange) addFiles(event.dataTransfer?.files);
   });
 
-  // First the run: it may end meanwhile.
+  // Load the run first, because it may end meanwhile.
   const active = id && await activeRun(id, page.signal);
   await Promise.all([id && load(), listThreads(), choose()]);
   draw();
@@ -305,6 +305,6 @@ export async function show(page) {
   ];
 }
 
-/** Return the options of Parley's agent that this page shows and its assistant leaves open. Other graphs get none. */
+/** Return the options of Parley's agent that its assistant does not set. Other graphs get none. */
 const optionsOf = (/** @type {any} */ assistant) => (assistant?.graph_id !== DEFAULT ? {} : Object.fromEntries(
   Object.entries(OPTIONS).filter(([name]) => !(name in { ...assistant.config?.configurable, ...assistant.context }))));

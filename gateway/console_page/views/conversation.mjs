@@ -1,4 +1,4 @@
-// One conversation as a timeline: what people saw, and why it came so.
+// One conversation as a timeline: the messages that people saw, and the reasons behind them.
 
 import {
   act, ago, ask, BASE, button, createTable, drop, duration, element, facts, fileLinks, filterBar, formatAddress, head,
@@ -42,7 +42,7 @@ export async function show(page) {
   ];
 }
 
-/** Return what people saw as answers; without deliveries, what the agent said. @param {TimelineRow} row @returns {string[]} */
+/** Return the answers that people saw or, without deliveries, the agent's messages. @param {TimelineRow} row @returns {string[]} */
 const answers = ({ deliveries, messages }) => (deliveries.length
   ? deliveries.filter((one) => one.is_shown && !one.file).map((one) => one.text)
   : messages.filter((one) => one.type === "ai").map((one) => one.content)).filter(Boolean);
@@ -68,7 +68,7 @@ function entry(page, row, conversation, opened, refresh) {
 const files = (page, found) => found.length > 0 && element("div", {},
   fileLinks(page.rest, found.flatMap((one) => one.path ?? [])), found.flatMap((one) => (one.path ? [] : one.name)).join(", "));
 
-/** Return why it came so, folded. @param {TimelineRow} row @param {any} conversation @param {Set<string>} opened the rows that are not folded */
+/** Return the reasons, folded. @param {TimelineRow} row @param {any} conversation @param {Set<string>} opened the rows that are not folded */
 function why(row, conversation, opened) {
   const { run, event } = row;
   const seen = answers(row);

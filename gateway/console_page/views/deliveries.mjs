@@ -1,4 +1,4 @@
-// What the bot sends. One delivery, or all that match, are sent again or discarded.
+// The bot's deliveries. Sends again or discards one of them, or all that match.
 
 import {
   act, ago, ask, button, channelFilter, createTable, element, filterBar, head, language, named, pill, place, post,
@@ -83,7 +83,7 @@ export async function show(page) {
   ];
 }
 
-/** Return what a second send may do. @param {{effect: string, platform: string, until: string | null}} send */
+/** Return the effect of a second send. @param {{effect: string, platform: string, until: string | null}} send */
 function secondSend({ effect, platform, until }) {
   if (effect === "may_appear_twice") return t("deliveries.twice");
   return !until ? t("deliveries.once") : t("deliveries.once-until", { platform, time: new Date(until).toLocaleTimeString(language()) });

@@ -1,4 +1,4 @@
-// Every message that reached the bot, and what became of it.
+// Every message that reached the bot, and its outcome.
 
 import {
   ago, channelFilter, formatAddress, list, messageActions, named, person, pill, place, preview, reasonOf, stateFilter, t,

@@ -17,6 +17,6 @@ export async function show(page) {
   return [head(t("nav.models")), table.element];
 }
 
-/** Return what came of a test call. */
+/** Return the result of a test call. */
 const result = (/** @type {any} */ one) => element("small", { role: "status" }, pill(one.error ? "failed" : "answered"),
   one.error ? ` ${one.error} – ${one.fix}` : ` “${one.answer}” · ${duration(one.seconds)} · ${one.input_tokens} + ${one.output_tokens} ${t("tool.tokens")}`);

@@ -1,4 +1,4 @@
-// Whether the service is well, and if not, what to do; and how much it does.
+// The service's problems and how to fix them, and its figures.
 
 import {
   act, ago, button, chart, dollars, duration, element, facts, filterBar, formatAddress, language, pill, post, t,
@@ -41,7 +41,7 @@ export async function show(page) {
   ];
 }
 
-/** Return the card of the findings; what did not change stays, so that nothing moves under the pointer. */
+/** Return the card of the findings. Unchanged ones stay, so that nothing moves under the pointer. */
 function findingCard(/** @type {() => unknown} */ again) {
   const [title, time, list, rest] = [element("span"), element("span.soft"), element("div"), element("div")];
   const summary = element("summary");
@@ -72,7 +72,7 @@ function finding({ area, subject, severity, text, fix }) {
     fix && element("div.soft", {}, `→ ${fix}`));
 }
 
-/** Return the numbers of what waits for somebody, each a link to it. */
+/** Return the numbers of things that wait for somebody, as links. */
 function numbers() {
   /** @param {string} key @param {string} href @param {(found: any) => number} count */
   const number = (key, href, count, kind = "bad") => {

@@ -1,4 +1,4 @@
-// Who may use the bot, who asks to, and who does.
+// Approved people, requests for approval, and all who write to the bot.
 
 import {
   ago, channelFilter, createTable, dollars, element, filterBar, formatAddress, link, pairingTables, person, t, whole,

@@ -1,4 +1,4 @@
-// The schedules of all chats, or of one: when they are due, and what came of it.
+// The schedules of all chats, or of one, with their due times and results.
 
 import {
   act, ago, ask, button, byOffset, change, choices, drop, element, head, language, link, loadedTable, person, pill,
@@ -51,7 +51,7 @@ export async function show(page) {
 const showRuns = async (/** @type {any} */ row) => showDialog(row.name, simpleTable(["schedules.due", "column.state", "tool.reason"],
   (await rowsOf(`${PATH}/${row.id}/occurrences`, "occurrences")).map((one) => [atZone(one.due_at, row.timezone), states(one), one.detail])));
 
-/** Return the state of a run, and apart from it that of the delivery of its answer. */
+/** Return the state of a run, and the state of its answer's delivery. */
 const states = (/** @type {any} */ one) => element("span", { title: one.detail }, pill(one.outcome), " ", one.delivery && pill(one.delivery));
 const only = (/** @type {any} */ row, /** @type {string[]} */ names) => Object.fromEntries(names.map((name) => [name, row[name]]));
 

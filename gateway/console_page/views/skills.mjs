@@ -1,4 +1,4 @@
-// The skills: which are enabled, what they say, and the changes of custom ones.
+// The skills: their states and texts, and the changes of custom skills.
 
 import {
   act, ago, ask, button, change, element, filePicker, head, loadedTable, markdown, parseMarkdown, pill, post, preview,

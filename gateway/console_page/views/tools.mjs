@@ -1,4 +1,4 @@
-// The tools, the MCP servers that provide some of them, and what guardrails decided about calls.
+// The tools, the MCP servers that provide some of them, and the guardrails' decisions.
 
 import {
   act, ago, ask, button, change, drop, duration, element, filterBar, formatAddress, head, link, loadedTable, pill,
