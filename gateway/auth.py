@@ -152,7 +152,7 @@ class Caller:
         name: For the audit log and for errors.
         scope: The requests that are permitted.
         token: The name of the token; "" = the admin token.
-        token_digest: SHA-256 of the token, or of the one that opened the session.
+        token_digest: SHA-256 of the token, or of the token that opened the session.
         session: The session of its cookie, or the link; None = it sent a token.
     """
 

@@ -31,7 +31,7 @@ WATCH_S = 2.0
 
 
 class ChangeFeed:
-    """Collects changes of this process, and passes those of all processes of the service to readers.
+    """Collects this process's changes, and passes the changes of all of the service's processes to readers.
 
     It sends at most two events a second, however many messages there are. Events carry no data. Pages request the data
     with their own rights.

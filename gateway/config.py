@@ -70,7 +70,7 @@ class _TopLevelConfig(BaseModel):
 
 
 class NodeConfig(BaseModel):
-    """The `node` section: describes this process among those that share a PostgreSQL database.
+    """The `node` section: describes this process, one of several that may share a PostgreSQL database.
 
     Attributes:
         name: The name of this process in logs, in metrics and for other nodes; None = host name and port.
@@ -274,7 +274,7 @@ def environment_variables(
 def _extensions_places(
     source: Path | None, files: Path, environ: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """Return the path named by the environment, or those next to the configuration and in the data folder."""
+    """Return the path named by the environment, or the paths next to the configuration and in the data folder."""
     if named := environ.get(EXTENSIONS_VARIABLE):
         return (Path(named).expanduser().absolute(),)
     beside = (source.parent if source else Path()) / EXTENSIONS_FILE

@@ -72,7 +72,7 @@ def document_key(path: str, *, platform: str = "") -> KeyDocumentation | None:
 
 
 def _find(segments: list[str], platform: str) -> KeyDocumentation | None:
-    """Return the documentation of a key: of its own, its platform's, or with `*` instead of any names."""
+    """Return the documentation of a key: its own, its platform's, or that of a key with `*` in place of names."""
     known = _read_pages()
     names = [segments]
     if platform and segments[0] == "channels":

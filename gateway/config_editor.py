@@ -24,7 +24,7 @@ _LAST_SEGMENT = re.compile(r"(\.[^.\[\]]*|\[\d+\]|^[^.\[\]]+)$")
 NO_FILE = (
     "There is no configuration file: the service runs with its defaults. `parley init` writes one."
 )
-CHANGED_MEANWHILE = "The file changed meanwhile: load it again."
+CHANGED_MEANWHILE = "The file has changed: load it again."
 NOTHING_TO_UNDO = "There is no previous version."
 
 

@@ -19,7 +19,7 @@ _CHINESE: Mapping[str, str] = {
     # Why nothing was saved
     "There is no configuration file: the service runs with its defaults. `parley init` writes one.":
         "没有配置文件，服务使用默认值。`parley init` 会创建一个。",
-    "The file changed meanwhile: load it again.": "文件在此期间被改动，请重新加载。",
+    "The file has changed: load it again.": "文件在此期间被改动，请重新加载。",
     "There is no previous version.": "没有上一个版本。",
     "{} is read-only here: change it where it comes from, such as a ConfigMap or a mount.":
         "{} 在此只读：请在其来源处修改，例如 ConfigMap 或挂载。",

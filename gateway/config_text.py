@@ -101,7 +101,7 @@ class HiddenText:
     """A text with marks such as `<hidden-1>` instead of its secrets.
 
     Attributes:
-        text: The text. Its line numbers are those of the original.
+        text: The text, with the same line numbers as the original.
     """
 
     text: str
@@ -145,7 +145,7 @@ def _refusal(text: str, found: re.Match[str], why: str) -> KeyNotSettable:
 
 
 def hide_secrets(text: str) -> HiddenText:
-    """Return a text without its secrets: values of secret keys, passwords in URLs, also in comments."""
+    """Return a text without its secrets: values of secret keys, and passwords in URLs, comments included."""
     places = _SecretPlaces(text)
     parts: list[str] = []
     secrets: dict[str, tuple[str, _SecretPlace]] = {}

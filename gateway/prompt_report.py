@@ -50,7 +50,7 @@ class PromptPlace:
     Attributes:
         channel: The channel's name.
         chat: The chat's ID on the platform; "" = a new private chat.
-        topic: A topic or thread of the chat; "" = the one with the newest message.
+        topic: A topic or thread of the chat; "" = the topic with the newest message.
         user: The sender's ID; "" = the sender of the newest message.
     """
 
@@ -120,9 +120,7 @@ async def report_prompt(
             f"The agent {error.agent}, which answers there, does not exist."
         ) from error
     if session.assistant_id != LEAD_AGENT:
-        raise RowNotFound(
-            f"The graph {session.assistant_id} answers there, with a prompt of its own."
-        )
+        raise RowNotFound(f"The graph {session.assistant_id} answers there, with its own prompt.")
     found = await ConversationStore(database).find(message.key)
     thread_id = found.thread_id if found is not None else None
     request = AgentRunRequest(

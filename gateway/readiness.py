@@ -36,7 +36,7 @@ class ReadinessCheck:
     Attributes:
         ok: Whether this part allows messages to be answered.
         state: One word.
-        detail: What is wrong and what to do; "" if nothing is wrong.
+        detail: The problem and how to fix it; "" if nothing is wrong.
     """
 
     ok: bool

@@ -43,7 +43,7 @@ class TableCopy(Generic[RowT]):
         clock: Monotonic seconds.
 
     Attributes:
-        is_readable: Whether the last read succeeded. The copy is empty if not: a row may have been deleted meanwhile.
+        is_readable: Whether the last read succeeded. If not, the copy is empty, because a row may have been deleted.
     """
 
     def __init__(self, name: str, table: CountedTable[RowT], *, clock: Callable[[], float]) -> None:

@@ -30,7 +30,7 @@ _OWN_SESSION = frozenset(
         ("DELETE", "/api/sessions/current"),
     }
 )
-"""Requests with which every token opens, reads and ends a session of its own, with its own scope."""
+"""Requests with which every token can open, read and end its own session, which has the token's scope."""
 
 _TERMINALS = re.compile(r"/api/channels/terminal/.*")
 """Terminal sessions. Their output is delivered to one terminal only, so watching a session is not mere reading."""

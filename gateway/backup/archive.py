@@ -168,7 +168,7 @@ def create_archive(file: Path, scratch: Path) -> Iterator[ArchiveWriter]:
 def extract_archive(file: Path, folder: Path, *, wanted: Callable[[str], bool]) -> Manifest:
     """Unpack the requested members into an empty folder. Check all members against the manifest.
 
-    The owner can read and write the unpacked files. Links are created last, so that nothing is written through one.
+    The owner can read and write the unpacked files. Links are created last, so that nothing is written through a link.
 
     Raises:
         CommandFailed: The archive is incomplete, changed, not a backup, or from a newer Parley; or the folder

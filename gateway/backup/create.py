@@ -34,7 +34,7 @@ MAX_PATH_BYTES = 3000
 """Maximum length of a path in the data folder. A longer one may be too long for the system that restores it."""
 
 MAX_HOLES = 4 * 2**30
-"""Maximum bytes of holes in all sparse files of threads, because holes take time too. Further ones are skipped."""
+"""Maximum bytes of holes in all sparse files of threads, because holes take time too. Files beyond it are skipped."""
 
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 """Errors of a path that was deleted or replaced after the folder was read."""

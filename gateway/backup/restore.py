@@ -89,7 +89,7 @@ def _existing_data(config: Config) -> Iterator[Path]:
 
 
 def _move_aside(config: Config, existing: list[Path]) -> Path:
-    """Move data into a new subfolder of the data folder and return its path. Earlier ones stay. Raises OSError."""
+    """Move data into a new subfolder of the data folder and return its path. Earlier ones are kept. Raises OSError."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     aside = Path(tempfile.mkdtemp(prefix=f"{BEFORE_RESTORE}{stamp}-", dir=config.home))
     for path in existing:

@@ -87,6 +87,6 @@ def _find_agent_problems(config: Config) -> Iterator[str]:
 def _find_skill_problems(config: Config) -> Iterator[str]:
     file = ExtensionsFile(*config.extensions)
     skills = SkillRegistry(lambda: config.agent.skills, file, home=config.files, base=config.folder)
-    for skill in skills.load_sync(Extensions()).skills:  # including disabled ones
+    for skill in skills.load_sync(Extensions()).skills:  # including disabled skills
         if skill.error:
             yield f"{skill.folder}: {skill.error}"

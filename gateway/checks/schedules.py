@@ -21,10 +21,10 @@ _PAUSED = {
         "see its occurrences, then resume it with /schedule",
     ),
     OWNER: (
-        "its owner left the chat or may not use the bot anymore",
+        "its owner left the chat or may no longer use the bot",
         "delete it, or create it again in another person's name",
     ),
-    CHAT: ("the bot is not in its chat anymore", "add the bot again, or delete it"),
+    CHAT: ("the bot is no longer in its chat", "add the bot again, or delete it"),
 }
 
 

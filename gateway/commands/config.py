@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     try:
         before = source.read_text("utf-8")
-        parse_yaml(before, source)  # Its errors say more than those of the upgrade.
+        parse_yaml(before, source)  # Its errors say more than the upgrade's.
         after = upgrade_config(before, _example(), version=CONFIG_VERSION)
         if after is None:
             sys.stdout.write(f"{source} is up to date (config_version {CONFIG_VERSION}).\n")

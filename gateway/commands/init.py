@@ -139,7 +139,7 @@ def _summary(drafts: Sequence[FileDraft], answers: SetupAnswers, shadowed: Seque
 
 
 def _find_target(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the file to write: the named one, which need not exist, or the one in use, or ./config.yaml.
+    """Return the file to write: the named file, which need not exist, else the file in use, else ./config.yaml.
 
     Raises:
         CommandFailed: Its folder does not exist or is not writable.

@@ -1,4 +1,4 @@
-"""`parley playground`: simulated Slack, Telegram and Feishu in a page, with a service of its own."""
+"""`parley playground`: simulated Slack, Telegram and Feishu in a page, with their own service."""
 
 import argparse
 import sys

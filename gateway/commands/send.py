@@ -120,7 +120,9 @@ async def _post(
             f"To make sure that it is sent exactly once, repeat the command with --key {fields['key']}."
         ) from error
     except (OSError, h11.LocalProtocolError) as error:
-        raise CommandFailed(f"a file cannot be read, or changed meanwhile ({error})") from error
+        raise CommandFailed(
+            f"a file cannot be read, or changed while it was sent ({error})"
+        ) from error
     if answer.is_error:
         raise CommandFailed(_problem(answer))
     return dict(answer.json())

@@ -17,7 +17,7 @@ from store.threads import Thread
 
 
 async def list_assistants(services: Services) -> list[Assistant]:
-    """Return all assistants: first those of graphs, then those of custom agents, then others, oldest first."""
+    """Return all assistants: first the graphs', then the custom agents', then the others, oldest first."""
     made = {one.assistant_id: one for one in await services.runs.assistants.list_all()}
     always = [
         *map(assistant_of_graph, services.runs.graphs),

@@ -118,7 +118,7 @@ async def delete_assistant(
     "/assistants/search", response_model=list[AssistantResponse], responses=PAGINATION_HEADERS
 )
 async def search_assistants(query: AssistantSearch, services: ServicesDep) -> Response:
-    """List assistants. By default, those of graphs come first."""
+    """List assistants. By default, the graphs' assistants come first."""
     found = await _find_matching(services, query)
     if query.sort_by is not None:
         key = query.sort_by

@@ -1,4 +1,4 @@
-"""Recordings: people's actions, with times, and the messages that they saw, which a replay compares with new ones.
+"""Recordings: people's actions, with times, and the messages that they saw. A replay compares these with new ones.
 
 Messages have other IDs in a replay, so a recording names them by author and number: `parley#2` is the bot's second
 message in its place.

@@ -278,7 +278,7 @@ class Simulation:
             self.recorder.note(place.id, self.seen(place).messages)
 
     def recording(self) -> Mapping[str, Any]:
-        """Return the actions until now and what people see, as JSON."""
+        """Return the actions so far and the visible messages, as JSON."""
         self._note_messages()
         places = list(self.places())
         return self.recorder.recording({one.id: self.seen(one) for one in places})

@@ -32,7 +32,7 @@ class ChannelState(BaseModel):
 
     Attributes:
         running: Whether the channel is connected now.
-        detail: What is wrong and what to do; "" if nothing is wrong.
+        detail: The problem and how to fix it; "" if nothing is wrong.
         events: Number of events since the start, by result.
     """
 

@@ -76,7 +76,7 @@ class DeliveryView(OutboxRowView):
         second_send: Null unless it is `uncertain`.
     """
 
-    state: ListedState  # type: ignore[assignment]  # a wider state than that of a row
+    state: ListedState  # type: ignore[assignment]  # more states than a row has
     place: str
     second_send: SecondSendView | None
 

@@ -83,7 +83,7 @@ class RoomView(BaseModel):
 
 
 class RoomList(BaseModel):
-    """Rooms, those with the newest message first. `next` is the `offset` of the following page; null = last page."""
+    """Rooms, the most recently used first. `next` is the `offset` of the following page; null = last page."""
 
     rows: list[RoomView]
     next: int | None
@@ -255,7 +255,7 @@ async def list_rooms(
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> dict[str, Any]:
-    """List the chats in which people wrote to the bot, those with the newest message first."""
+    """List the chats in which people wrote to the bot, the most recently used first."""
     is_private = None if kind is None else kind == "private"
     found = await bus.known_chats.search(
         q, channel=channel, is_private=is_private, limit=limit, offset=offset

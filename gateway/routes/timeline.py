@@ -350,7 +350,7 @@ class ConversationHistory:
         return sorted(found, key=_time_of, reverse=True)[:limit]
 
     async def _turns_without_rows(self) -> list[list[Message]]:
-        """Return the turns whose messages are not in the journal (anymore), oldest first."""
+        """Return the turns whose messages are missing from the journal, oldest first."""
         turns = [] if self.turns is None else self.turns.turns
         bus = self.services.bus
         if bus is None or self.conversation is None:

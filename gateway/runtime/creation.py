@@ -134,7 +134,7 @@ def _next_attempt(
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One write. `is_late`: nobody is waiting for it anymore."""
+    """One write. `is_late`: its caller has stopped waiting for it."""
 
     error: Exception | None = field(default_factory=RuntimeClosing)  # If the write is cut off.
     is_late: bool = False
@@ -159,7 +159,7 @@ class RunCreation:
         """Write the start of a run, and the data to start it again.
 
         Args:
-            tasks: Owns the write, because the database may finish it when nobody is waiting for it anymore.
+            tasks: Owns the write, because the database may finish it after its caller has stopped waiting.
             live: The run.
             request: The run's request.
 
@@ -194,7 +194,7 @@ class RunCreation:
         try:
             await self._insert(live, request, stored)
             write.error = None
-        except Exception as error:  # noqa: BLE001 - it goes to whoever starts the run
+        except Exception as error:  # noqa: BLE001 - the caller of `save` gets it
             write.error = error
             if isinstance(error, OutcomeUnknown):
                 self._finalizer.undone.add(live.run_id)

@@ -116,7 +116,7 @@ class EventLog:
         Args:
             name: The event's name.
             data: JSON.
-            key: Events with the same key repeat each other; None = those with the same name.
+            key: Events with the same key repeat most of each other's data; None = the name is the key.
         """
         event: _StoredEvent
         if len(data) < MIN_CHANGE_BYTES:

@@ -449,7 +449,7 @@ class RunOwner(Protocol):
         ...
 
     def close(self, live: LocalRun) -> None:
-        """Notify all who wait for a run that it has ended."""
+        """Notify all waiters that a run has ended."""
         ...
 
 

@@ -227,7 +227,7 @@ def _parse_message(index: int, given: object) -> AnyMessage:
             if not fields.get(echoed, True):
                 del fields[echoed]
     try:
-        converted = convert_to_messages([fields])  # type: ignore[list-item]  # a client's: it is judged here
+        converted = convert_to_messages([fields])  # type: ignore[list-item]  # from a client, validated here
     except (ValueError, TypeError, KeyError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise InvalidRequest(f"Invalid message at input.messages[{index}]: {reason}") from error

@@ -104,7 +104,7 @@ class CopiedRun(LocalRun):
         self.stopped.set()
 
     def go_on(self, following: LocalRun) -> None:
-        """Send readers to another attempt for further events."""
+        """Send readers to another attempt for the events that follow."""
         self.following = following
         self.log.close()
         self.is_decided.set()
@@ -456,7 +456,7 @@ class RunCopies(RunsOfOtherNodes):
         await self._end(copy)
 
     async def _end(self, copy: CopiedRun) -> None:
-        """End a copy as its run's row says, because no node has the run anymore."""
+        """End a copy as its run's row says, because no node has the run any longer."""
         status: RunStatus = "interrupted"
         result: bytes | None = None
         try:

@@ -434,7 +434,7 @@ class RunManager:
         return min(MAX_BYTES, self._settings.active_bytes // max(1, len(self._active)))
 
     def close(self, live: LocalRun) -> None:
-        """Notify all who wait for a run that it has ended."""
+        """Notify all waiters that a run has ended."""
         live.close_log()
         self.counters.record_finished(live.row.status, live.row.updated_at - live.row.created_at)
         del self._active[live.run_id]

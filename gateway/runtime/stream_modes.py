@@ -76,7 +76,8 @@ class StreamEncoder:
     Attributes:
         values: The latest state values. None before the first.
         encoded_values: The latest state values as JSON, if they were sent.
-        is_interrupted: Whether the graph waits for an answer. Later values, of nodes that ran meanwhile, do not say so.
+        is_interrupted: Whether the graph waits for an answer. Other nodes may run at the same time, and their later
+            values do not show it.
     """
 
     def __init__(self, modes: StreamModes, emit: Emit) -> None:

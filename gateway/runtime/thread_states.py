@@ -64,7 +64,7 @@ class ThreadStates:
     def __init__(self, runs: RunManager) -> None:
         self._runs = runs
 
-    async def values(self, thread: Thread) -> Any:  # noqa: ANN401 - of an @entrypoint: whatever it returned
+    async def values(self, thread: Thread) -> Any:  # noqa: ANN401 - an @entrypoint may return anything
         """Return the latest saved values. None before the first. Only values with deltas need the graph."""
         found = await self._runs.checkpointer.aget_tuple(_checkpoint_config(thread.thread_id, {}))
         if found is None:
@@ -235,7 +235,7 @@ def _state_update(step: SuperstepUpdate, *, converts: bool) -> StateUpdate:
         if step.command is None
         else parse_command(step.command, has_messages=converts)
     )
-    return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # a Command is taken as well
+    return StateUpdate(values=values, as_node=step.as_node)  # type: ignore[arg-type]  # it accepts a Command, too
 
 
 def _checkpoint_config(thread_id: str, checkpoint: Mapping[str, Any]) -> RunnableConfig:

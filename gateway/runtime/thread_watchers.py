@@ -46,7 +46,7 @@ class RunsOfOtherNodes(Protocol):
     """The runs of other nodes."""
 
     async def watch(self, thread_id: str) -> None:
-        """Publish runs that other nodes start on a thread, from now on until nobody watches it anymore."""
+        """Publish runs that other nodes start on a thread, from now on until nobody watches it."""
         ...
 
     def announce(self, live: LocalRun) -> None:

@@ -1,8 +1,8 @@
 """Limits network connections: their number, the time a request takes to arrive, and the time a client does not read.
 
 A connection is either waiting (without a complete request head, or idle between requests) or serving. If there are too
-many, waiting connections are closed first, then those with slow clients (the body has not arrived, or the client does
-not read), oldest first. So half-open connections cannot block others.
+many, waiting connections are closed first, then connections with slow clients (the body has not arrived, or the client
+does not read), oldest first. So half-open connections cannot block others.
 """
 
 import logging

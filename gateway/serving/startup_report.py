@@ -119,7 +119,7 @@ def find_faults(config: Config) -> Iterator[str]:
 
 
 def _webhook_host_hints(config: Config) -> Iterator[str]:
-    """Yield hosts that `gateway.allowed_hosts` lacks, so that Telegram's requests would be rejected."""
+    """Yield hosts that `gateway.allowed_hosts` lacks. Telegram's requests to them would be rejected."""
     known = {name.lower() for name in (*LOOPBACK_NAMES, *config.gateway.allowed_hosts)}
     for name, section in config.bots.platforms.items():
         if not (isinstance(section, TelegramConfig) and section.enabled):

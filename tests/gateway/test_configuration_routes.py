@@ -221,7 +221,7 @@ async def test_a_file_that_changed_meanwhile_is_not_overwritten(tmp_path: Path) 
         refused = await service.client.put("/api/configuration/file", json=body)
         assert (refused.status_code, refused.json()["detail"]) == (
             409,
-            "The file changed meanwhile: load it again.",
+            "The file has changed: load it again.",
         )
         refused = await service.client.post("/api/configuration/undo", json=body)
         assert refused.status_code == 409

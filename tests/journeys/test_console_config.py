@@ -147,7 +147,7 @@ async def _a_file_that_changed_meanwhile_is_kept(page: BrowserPage, service: Ser
     await page.type("# mine\n")
     await page.click("Save", "main")
     await page.click("Save", "dialog")
-    await page.wait_for_text("The file changed meanwhile: load it again.", "dialog")
+    await page.wait_for_text("The file has changed: load it again.", "dialog")
     assert service.config.read_text() == changed
     await page.click("Cancel", "dialog")
 

@@ -80,7 +80,7 @@ async def _it_is_not_sent_again(
                 "send", channel, ids[channel], "Other", "--person", "--file", file
             )
             assert (code, out) == (1, "")
-            assert error.startswith("parley: a file cannot be read, or changed meanwhile (")
+            assert error.startswith("parley: a file cannot be read, or changed while it was sent (")
 
 
 async def test_it_reaches_groups_and_topics_and_the_agent_knows_it_there(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ TOPICS = {"omt_launch": "Launch"}
 """The topics of the group, by ID."""
 
 REDELIVER_S = 5.0
-"""Pause before Feishu sends an event again. The real ones are 15 s, 5 min, 1 h and 6 h."""
+"""Pause before Feishu sends an event again. Feishu's own pauses are 15 s, 5 min, 1 h and 6 h."""
 
 OPERATIONS = (
     "token", "endpoint", "bot.info", "message.create", "message.reply", "message.patch", "message.get",

@@ -60,7 +60,7 @@ _NEEDED = {
     "card.content": {SCOPE},
     "card.convert": {SCOPE},
 }
-"""For each operation, the scopes of which it needs any one."""
+"""The scopes of each operation. Any one of them is enough."""
 MEMBERS_PAGE = 100
 USERS_BATCH = 50
 _FILE_TYPES = {"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}

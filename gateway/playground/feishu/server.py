@@ -380,7 +380,7 @@ class FakeFeishu:
     # The visible state.
 
     def messages(self, chat: str) -> list[FeishuMessage]:
-        """Return the messages of a chat without withdrawn ones, oldest first."""
+        """Return the messages of a chat, except withdrawn messages, oldest first."""
         return [
             message
             for message in self.state.messages.values()

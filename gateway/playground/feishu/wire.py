@@ -24,7 +24,7 @@ class WireFrame:
 
 
 def encode(frame: WireFrame) -> bytes:
-    """Return the frame's bytes, required fields always present."""
+    """Return the frame's bytes, which always contain the required fields."""
     out = b"".join(_key(n, _VARINT) + _varint(getattr(frame, name)) for n, name in _NUMBERS.items())
     for key, value in frame.headers.items():
         out += _block(5, _block(1, key.encode()) + _block(2, value.encode()))

@@ -81,7 +81,7 @@ class TelegramServer(TelegramUsers):
         token: The only valid token.
         username: The bot's name, without @.
         privacy: Whether groups are mostly hidden from the bot.
-        group_per_minute: Messages per minute that one group accepts from the bot. Further ones get 429.
+        group_per_minute: Messages per minute that one group accepts from the bot. More get 429.
         classic: A server from before drafts and rich messages.
         middlewares: See all requests and responses.
     """

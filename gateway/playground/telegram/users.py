@@ -37,7 +37,7 @@ class MessageDraft:
 
 
 class TelegramUsers(TelegramState):
-    """People's further actions.
+    """More actions of people.
 
     Attributes:
         queries: The pressed buttons by ID.
