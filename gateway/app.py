@@ -166,7 +166,7 @@ def direct_routes() -> DirectRoutes:
 
 @cache
 def included_routes() -> list[BaseRoute]:
-    """Return the routes. All applications of this process share them, because FastAPI takes long to prepare them."""
+    """Return the routes. All applications of this process share them, because preparing them takes FastAPI long."""
     root = APIRouter(responses=COMMON_RESPONSES)
     for router in (
         health.router, metrics.router, webhooks.router, hooks.router, slack_install.router

@@ -143,7 +143,7 @@ def read_entries(
     """Return entries, newest first, and the position of the next page (None = this is the last page). Blocking.
 
     Args:
-        file: The audit file; older entries are in the rotated ones beside it.
+        file: The audit file; older entries are in the rotated files next to it.
         wanted: The entries to return.
         before: The position of the page: a file's inode and an offset in the file. A rotation changes neither. The
             offset is at most `MAX_READ_BYTES`, because a read reserves that much memory.

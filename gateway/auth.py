@@ -146,11 +146,11 @@ def _read_or_generate_token(file: Path) -> AdminToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sent a request with a valid credential.
+    """The sender of a request with a valid credential.
 
     Attributes:
-        name: For the audit log and for errors.
-        scope: The requests that are permitted.
+        name: The name in the audit log and in errors.
+        scope: Which requests are permitted.
         token: The name of the token; "" = the admin token.
         token_digest: SHA-256 of the token, or of the token that opened the session.
         session: The session of its cookie, or the link; None = it sent a token.

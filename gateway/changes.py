@@ -1,4 +1,4 @@
-"""The change feed for open pages: topics that changed, collected for half a second and numbered to resume from."""
+"""The change feed for open pages: changed topics, collected for half a second and numbered for resuming."""
 
 import json
 import secrets

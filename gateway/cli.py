@@ -436,7 +436,7 @@ def _add_notification(command: argparse.ArgumentParser) -> None:
         "text",
         metavar="TEXT",
         nargs="?",
-        help="the message, as Markdown; read from stdin if it is -, or without a text and a file",
+        help="the message, as Markdown; read from stdin if it is -, or if there is no text and no file",
     )
     command.add_argument(
         "--file",

@@ -88,7 +88,7 @@ class Config:
     Attributes:
         source: Its file; None = built-in defaults.
         home: The data folder, absolute.
-        extensions: The places of the file of MCP servers and disabled skills, absolute; see `ExtensionsFile`.
+        extensions: The possible paths of the file with MCP servers and disabled skills, absolute; see `ExtensionsFile`.
         unknown_keys: One line for each unknown key, which is probably misspelled.
         warnings: Other likely mistakes, such as duplicate keys, one line each.
         graphs: Additional assistants: maps names of LangGraph graphs to `./file.py:graph` or `module:graph`.
@@ -97,8 +97,8 @@ class Config:
         environment: All variables, including those from the `.env` file and from `langgraph.json`. The extensions
             file refers to them.
         import_folders: Folders of graphs' modules, in addition to the configuration's folder.
-        dropped: Keys with dropped invalid parts, such as `models` or `channels.slack`. Such a configuration is only
-            for further checks (`ConfigError.partial`).
+        dropped: Keys whose invalid parts were dropped, such as `models` or `channels.slack`. Such a configuration is
+            only for further checks (`ConfigError.partial`).
         lines: Key path -> line of the file (`gateway/config_sources.py`).
         variables: Key path -> the environment variable that the value names.
         overrides: Key paths that the command line set.

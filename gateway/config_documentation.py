@@ -1,4 +1,4 @@
-"""What each configuration key means: the tables of docs/reference/configuration.md, which wheels contain."""
+"""The documentation of configuration keys: the tables of docs/reference/configuration.md, which wheels contain."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class KeyDocumentation:
     """The documentation of one key, as plain text.
 
     Attributes:
-        default: Such as `true`, `unset` or `required`.
+        default: The default, or `unset` or `required`.
     """
 
     default: str
@@ -55,7 +55,7 @@ def document_key(path: str, *, platform: str = "") -> KeyDocumentation | None:
     """Return the documentation of a key, or of the section around it; None = neither is documented.
 
     Args:
-        path: Such as `models[0].name`.
+        path: The key's path, such as `models[0].name`.
         platform: The platform of a channel's key.
 
     >>> document_key("models[0].name").description

@@ -32,7 +32,7 @@ class ConfigNotSaved(Exception):
     """The file was not written.
 
     Attributes:
-        problems: Why, one line each.
+        problems: The reasons, one line each.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -68,8 +68,8 @@ class ConfigFinding:
     """A finding of `parley check`.
 
     Attributes:
-        line: From 1; 0 = it belongs to no line of the file.
-        message: The key and what is wrong.
+        line: The line of the file, from 1; 0 = it belongs to no line.
+        message: The key and the problem.
         prevents_saving: Whether the service would ignore the file or the key.
     """
 
@@ -80,7 +80,7 @@ class ConfigFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedText:
-    """What saving a text would do.
+    """The effects that saving a text would have.
 
     Attributes:
         difference: Lines of a unified diff from the file to the text, without secrets.
@@ -148,7 +148,7 @@ class ConfigEditor:
         )
 
     async def check(self, edited: str) -> CheckedText:
-        """Check an edited text. Raises as `read`."""
+        """Check an edited text. Raises the same errors as `read`."""
         return await to_thread.run_sync(self._check, edited, limiter=self._checks)
 
     def _check(self, edited: str) -> CheckedText:
@@ -197,7 +197,7 @@ class ConfigEditor:
 
         Args:
             edited: The text, with the marks of the version that was read.
-            version: That version.
+            version: The version that was read.
 
         Raises:
             ConfigChangedMeanwhile: The file has another version.
@@ -209,7 +209,7 @@ class ConfigEditor:
             return await self._applied(*saved)
 
     async def undo(self, version: str) -> SavedText:
-        """Swap the file with its previous version, and apply it. Raises as `save`."""
+        """Swap the file with its previous version, and apply it. Raises the same errors as `save`."""
         async with self._saving:
             saved = await to_thread.run_sync(self._undo, version)
             return await self._applied(*saved)

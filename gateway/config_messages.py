@@ -16,7 +16,7 @@ _CHINESE: Mapping[str, str] = {
     "It is in force.": "现已生效。",
     "Restart the service for: {}.": "以下部分在服务重启后生效：{}。",
     "The service ignores it: {}": "服务忽略了它：{}",
-    # Why nothing was saved
+    # Reasons why nothing was saved
     "There is no configuration file: the service runs with its defaults. `parley init` writes one.":
         "没有配置文件，服务使用默认值。`parley init` 会创建一个。",
     "The file has changed: load it again.": "文件在此期间被改动，请重新加载。",

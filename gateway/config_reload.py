@@ -68,7 +68,7 @@ class ConfigReloader:
 
     Attributes:
         started: The configuration at the start.
-        applied: The last one that was read from the file.
+        applied: The configuration that was last read from the file.
 
     Args:
         config: The configuration at the start.

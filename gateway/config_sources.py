@@ -23,7 +23,7 @@ _VARIABLE_KEYS = {"gateway.admin_token": "PARLEY_ADMIN_TOKEN"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySource:
-    """Where the value of a key comes from.
+    """The source of a key's value.
 
     Attributes:
         origin: `environment` = the value comes from `variable`, which the file names unless `line` is 0.
@@ -54,7 +54,7 @@ class KeyInForce:
     """One key of the configuration in force.
 
     Attributes:
-        path: Such as `channels.slack.streaming` or `models[0].name`.
+        path: The key's path, such as `channels.slack.streaming` or `models[0].name`.
         value: The value as people may see it, as JSON.
         source: The source of the value in the file, even if that value is not yet in force.
         waits_for_restart: Whether the file has another value, which takes effect after a restart.

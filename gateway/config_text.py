@@ -233,11 +233,11 @@ def set_key(text: str, path: str, value: str) -> str:
 
     Args:
         text: A valid configuration.
-        path: Such as `channels.slack.streaming` or `models[0].name`.
+        path: The key's path, such as `channels.slack.streaming` or `models[0].name`.
         value: YAML in one line.
 
     Raises:
-        KeyNotSettable: The text, the path or the value has another form.
+        KeyNotSettable: The text, the path or the value has a form that is not supported.
 
     >>> set_key("a: 1  # one\nb: {c: 2}\n", "a", "5"), set_key("a:\n  b: 1\n", "a.c.d", "true")
     ('a: 5  # one\nb: {c: 2}\n', 'a:\n  b: 1\n  c:\n    d: true\n')

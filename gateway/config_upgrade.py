@@ -68,7 +68,7 @@ def load_mapping(yaml: YAML, text: str) -> CommentedMap:
         ) from None
     except (AttributeError, LookupError, RecursionError, ValueError):
         raise ConfigUpgradeError(
-            "a value is impossible for its type, or a section nested too deeply: `parley check` says which"
+            "a value is impossible for its type, or a section is nested too deeply: `parley check` says which"
         ) from None
     if tree is None:
         return CommentedMap()

@@ -23,7 +23,7 @@ async def get_services(connection: HTTPConnection) -> Services:
 
 
 async def get_agent_services(connection: HTTPConnection) -> AgentServices:
-    """Return the agent's services. On a LangGraph Server there are no others (`gateway/langgraph_deployment.py`)."""
+    """Return the agent's services. On a LangGraph Server, there are no other services."""
     services: AgentServices = connection.app.state.agent_services
     return services
 

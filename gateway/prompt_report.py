@@ -45,7 +45,7 @@ _OWN_PARTS = {"memory": "memory", "skill_system": "skills", "chat": "chat"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPlace:
-    """Where the next message arrives.
+    """The place where the next message arrives.
 
     Attributes:
         channel: The channel's name.

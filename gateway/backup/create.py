@@ -25,7 +25,7 @@ from store import checkpoints
 from store.snapshot import copy_database, schema_of
 
 THREADS = "threads"
-"""The folder with the files of people and of the agent. Some of them may be unreadable."""
+"""The folder with files of people and of the agent. Some of the files may be unreadable."""
 
 MAX_DEPTH = 100
 """Maximum nesting of folders. Deeper ones are skipped."""

@@ -1,6 +1,7 @@
 """LangChain's newer streaming protocol over WebSockets: commands, replies and events on one connection.
 
-If a client does not read, sending waits. For such a client, only its position in the thread's events is kept.
+If a client does not read, sending waits. Meanwhile, the service keeps only the client's position in the thread's
+events.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

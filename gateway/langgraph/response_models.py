@@ -130,6 +130,6 @@ class ProtocolReply(WireResponse):
 
 
 class PruneResponse(WireResponse):
-    """How many threads were pruned."""
+    """The number of pruned threads."""
 
     pruned_count: int

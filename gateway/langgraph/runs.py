@@ -53,7 +53,7 @@ CancelOnDisconnect = Annotated[bool, Query(description="Cancel the run if the cl
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    """How a client joins the stream of a run."""
+    """The options of a client that joins the stream of a run."""
 
     stream_mode: Annotated[
         list[str], Query(default_factory=list, description="Only events of these modes")

@@ -27,7 +27,7 @@ from gateway.playground.inspector import Inspector
 MODEL_WEATHERS = ("model slow", "model broken", "model cut off", "model overflowing")
 
 SLOW_S = 8.0
-"""How long a slow model thinks before it answers."""
+"""How long a slow model waits before it answers, seconds."""
 
 WINDOW_TOKENS = 4_000
 """The context window of an overflowing model, tokens: a few messages of a chat."""

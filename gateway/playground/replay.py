@@ -14,13 +14,13 @@ from gateway.playground.shown import Action, UnknownAction
 from gateway.playground.simulation import Simulation
 
 WITHIN_S = 90.0
-"""How long to wait for the service to connect, for a message that an action names, and for the last answer."""
+"""How long to wait for the service to connect, for a message that an action names, and for the last answer, seconds."""
 
 MAX_S = 86_400.0
 """Longest recording, seconds."""
 
 QUIET_S = 15.0
-"""How long nothing may change before the comparison counts as final."""
+"""How long nothing must change until the comparison is final, seconds."""
 
 
 class RecordingInvalid(Exception):

@@ -126,7 +126,7 @@ class FindingView(BaseModel):
 
 
 class CheckResponse(BaseModel):
-    """What saving would do.
+    """The effects that saving would have.
 
     Attributes:
         difference: Lines of a unified diff; empty = nothing changed.

@@ -36,7 +36,7 @@ class ConversationPlace(ConversationAddress):
 
 
 class Timeline(BaseModel):
-    """What happened in a conversation, newest first.
+    """The events of a conversation, newest first.
 
     Attributes:
         conversation: The chat and topic; null for a thread of the API.

@@ -88,7 +88,7 @@ class DeliveryList(BaseModel):
 
 
 class DeliveryCount(BaseModel):
-    """How many deliveries match, and how many of these can be sent again or discarded."""
+    """The number of deliveries that match, and how many of them can be sent again or discarded."""
 
     count: int
     resendable: int

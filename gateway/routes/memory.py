@@ -56,7 +56,7 @@ class MemoryFactView(BaseModel):
     createdAt: str = Field(default="", description="When it was said or added")  # noqa: N815
     source: str = Field(default="unknown", description="A thread's ID, `manual` or `unknown`")
     message: str = Field(default="", description="The message of that thread that said it")
-    speakerId: str = Field(default="", description="Who said it: their ID on the platform")  # noqa: N815
+    speakerId: str = Field(default="", description="The platform's ID of the person who said it")  # noqa: N815
     speaker: str = Field(default="", description="Their name")
     sourceError: str | None = None  # noqa: N815
 

@@ -18,7 +18,7 @@ from gateway.routes.views import iso_time
 router = APIRouter()
 
 AGAIN_S = 2.0
-"""How old findings must be for the checks to run again on request, seconds."""
+"""Minimum age of findings for the checks to run again on request, seconds."""
 
 Severity = Literal["problem", "warning", "note", "ok"]
 

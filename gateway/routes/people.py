@@ -164,7 +164,7 @@ class PersonLink(BaseModel):
 
 
 class ProfileView(BaseModel):
-    """What applies to a person in private, or in a room.
+    """The settings and data that apply to a person in private, or to a room.
 
     Attributes:
         usage_id: The person or room in `GET /api/usage`.

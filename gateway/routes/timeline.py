@@ -286,7 +286,7 @@ class ConversationHistory:
         is_current: Whether new messages go to this thread.
         turns: The thread's turns; None = the agent's server does not answer.
         title: The thread's title.
-        texts: In the reader's language.
+        texts: The bot's texts in the reader's language.
     """
 
     services: Services

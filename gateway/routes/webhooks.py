@@ -15,7 +15,7 @@ router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 
 class WebhookError(BaseModel):
-    """Why a request was rejected."""
+    """The reason why a request was rejected."""
 
     detail: str
 

@@ -173,7 +173,7 @@ class AbandonedRuns:
     async def _give_up(self, abandoned: AbandonedRun, error: InvalidRequest) -> None:
         """Record that a run does not continue.
 
-        Raises StoreUnavailable. In that case it is tried again when this process ends.
+        Raises StoreUnavailable. In that case, another process tries again after this one has ended.
         """
         log.error("Run %s cannot be started again: %s", abandoned.run_id, error)
         outcome = RunOutcome(

@@ -50,7 +50,7 @@ class RunCounters:
 
     Attributes:
         finished_by_status: Number of runs by status.
-        durations: From the request to the end, including the wait for the thread.
+        durations: Times from the request to the end, including the wait for the thread.
     """
 
     def __init__(self) -> None:

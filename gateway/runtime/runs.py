@@ -88,7 +88,7 @@ class RunManager:
     Args:
         database: Stores threads, runs and items.
         graphs: Maps graph names to sources. Read at each start of a run, so it may change.
-        checkpointer: For graphs without their own.
+        checkpointer: The checkpointer for graphs without their own.
         now: Returns the time, Unix seconds.
         settings: Limits.
         webhooks: Posts the results of runs. None = runs with a webhook are rejected.
@@ -321,7 +321,7 @@ class RunManager:
         Args:
             thread_id: The thread.
             run_id: The run. None = the thread's running one.
-            messages: In any form that a run's input accepts.
+            messages: The messages, in any form that a run's input accepts.
 
         Returns:
             The run's ID. None = the run does not exist, or accepts no messages.

@@ -163,7 +163,7 @@ def _describe(config: Config, listener: socket.socket) -> ProcessDescription:
 def _end_at_once() -> None:
     """End the process without sending anything else, because another node now does its work."""
     log.critical(
-        "The work of this node failed over to other nodes, because it did not respond. It ends now."
+        "The work of this node failed over to other nodes, because this node did not respond. It ends now."
     )
     logging.shutdown()
     os._exit(LOST_DATABASE)

@@ -51,7 +51,7 @@ _THEMES: Mapping[Background, _Theme] = {
 }
 
 MAX_COLORED_CHARS = 10_000
-"""Longer code is shown in one color, characters. For this length, lexers take up to 20 ms at each change of a growing
+"""Maximum length of code with colors, characters. For this length, lexers take up to 20 ms at each change of a growing
 answer."""
 
 _RULE = "─" * 20

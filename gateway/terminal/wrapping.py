@@ -16,7 +16,7 @@ def wrap_line(line: str, columns: int, *, cut_words: bool = True) -> list[str]:
 
     Args:
         line: One line.
-        columns: At least 2.
+        columns: The terminal's width, at least 2.
         cut_words: Whether to cut a word that is longer than a row. If not, its row is longer: the terminal shows it on
             several rows, but copies it in one piece.
 

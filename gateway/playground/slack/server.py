@@ -201,7 +201,7 @@ class FakeSlack:
             text: The text as typed; Slack escapes it. `marked=True` says that it is already in Slack's mark-up.
             channel: The channel's ID. Its first letter is its kind: C public, G private, D direct, M direct with
                 several. The author and the bot become members.
-            user: Who.
+            user: The author's ID.
             thread_ts: The thread's root; "" = none.
             more: Further fields of the event (files=[...], subtype="file_share"); `blocks=[...]` replaces the blocks
                 that the composer makes from the text.

@@ -182,7 +182,7 @@ class TelegramServer(TelegramUsers):
         """Make the next calls of a method fail.
 
         Args:
-            method: As in the URL; "download" = fetching a file; "*" = any.
+            method: The method's name in the URL; "download" = fetching a file; "*" = any method.
             times: Number of calls that fail.
             how: `status` with `description`, `parameters` ({"retry_after": 3}), `headers`, `body` (raw,
                 instead of the usual JSON): a refusal without effect. `drop="before"` or `drop="after"`:
