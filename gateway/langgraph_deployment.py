@@ -1,7 +1,7 @@
 """The agent on a LangGraph Server, as named in `langgraph.json`. Parley's own service does not use this module.
 
 `app` opens the agent's services for as long as the server runs; `make_graph` returns the graph for a run. The server
-has its own checkpointer and store. It finds both names in this module.
+has its own checkpointer and store. It finds `app` and `make_graph` by name in this module.
 
 The server also gets the agent's routes under /api, protected by the admin token: uploads, artifacts, memory, skills
 and models. Bots reach them with `channels.gateway_url`.

@@ -33,7 +33,7 @@ class LangGraphFileError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LangGraphFile:
-    """The content of a `langgraph.json`. Empty if it names only `lead_agent`: it is then for a LangGraph Server.
+    """The content of a `langgraph.json`. Empty if it names only `lead_agent`, for a LangGraph Server.
 
     Attributes:
         graphs: Maps names to `path/to/file.py:attribute` or `module:attribute`, without `lead_agent`.

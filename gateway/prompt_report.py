@@ -170,7 +170,7 @@ async def report_agent_prompt(
 
 
 async def _next_message(database: Database, place: PromptPlace) -> InboundMessage:
-    """Return a message like the newest of the chat."""
+    """Return a message like the chat's newest one."""
     newest = None
     if place.chat:
         newest = await InboxStore(database).find_newest(place.channel, place.chat, place.topic)
