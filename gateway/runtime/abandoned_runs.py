@@ -120,7 +120,7 @@ class AbandonedRuns:
             log.warning("%d run(s) could not be handed over: %s", len(run_ids), error)
 
     async def store_cancel(self, runs: Iterable[LocalRun], action: CancelAction) -> None:
-        """Have the node that continues one of the runs cancel it.
+        """Store a cancellation, so that the node that continues one of the runs cancels it.
 
         While the database cannot be written, the runs are canceled only at this node.
         """
@@ -134,14 +134,14 @@ class AbandonedRuns:
             log.warning("The cancellation of %d run(s) is not stored: %s", len(run_ids), error)
 
     async def store_messages(self, live: LocalRun, messages: Iterable[AnyMessage]) -> None:
-        """Have the node that continues a run pass messages to it. Raises StoreUnavailable."""
+        """Store messages, so that the node that continues a run passes them to it. Raises StoreUnavailable."""
         if not live.restartable:
             return
         lines = b"".join(dumps(message) + b"\n" for message in messages).decode()
         with anyio.move_on_after(self._write_s):
             await self._rows.requests.add_messages(live.run_id, lines)
             return
-        raise StoreUnavailable("The database did not take the messages in time.")
+        raise StoreUnavailable("The database did not store the messages in time.")
 
     async def watch(self) -> None:
         """Take the runs of other nodes as soon as these have ended."""

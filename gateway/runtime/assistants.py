@@ -28,7 +28,7 @@ def assistant_id_for_graph(graph_id: str) -> str:
 
 
 def resolve_graph_id(assistant_id: str, graphs: Iterable[str]) -> str:
-    """Return the graph ID of an assistant, which is given by ID or name. Raises UnknownAssistant.
+    """Return the graph ID of an assistant, given the assistant's ID or name. Raises UnknownAssistant.
 
     >>> resolve_graph_id("fe096781-5601-53d2-b2f6-0d3403f7e9ca", ["agent"]), resolve_graph_id("agent", ["agent"])
     ('agent', 'agent')

@@ -180,7 +180,7 @@ class RunCreation:
             self._finalizer.undone.add(
                 live.run_id
             )  # Other nodes do not find the run, and so do not start it again.
-            raise StoreUnavailable("The database did not take the run in time.")
+            raise StoreUnavailable("The database did not store the run in time.")
         error, write.error = write.error, None
         try:
             if error is not None:

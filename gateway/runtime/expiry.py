@@ -1,4 +1,4 @@
-"""Deletes or prunes threads and items whose time to live is over."""
+"""Deletes or prunes threads and items whose time to live has expired."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ async def run_expiry_loop(
     *,
     every_s: float = EXPIRY_INTERVAL_S,
 ) -> None:
-    """Delete expired threads and items, until canceled. Of several nodes, only one does this."""
+    """Delete expired threads and items, until canceled. Only one node does this at a time."""
     while True:
         async with nodes.exclusive("expiry"):
             while True:

@@ -75,7 +75,7 @@ class RunFinalizer:
                 await live.write_retry(save)
         except StoreError:
             log.exception("Could not save the end of run %s.", live.run_id)
-            # Without the webhook, which will be posted now.
+            # Leave out the webhook, which will be posted now.
             self._unsaved.append(end)
         live.finish(outcome, now=self._now())
         return webhook
@@ -110,7 +110,7 @@ class RunFinalizer:
         with anyio.move_on_after(self._write_s, shield=True) as limit:
             await self._rows.finish(end, now=self._now())
         if limit.cancelled_caught:
-            raise StoreUnavailable("The database did not take the end of a run in time.")
+            raise StoreUnavailable("The database did not store the end of a run in time.")
         self.undone.discard(end.run_id)
 
     async def roll_back(self, live: LocalRun) -> None:

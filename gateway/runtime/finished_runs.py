@@ -5,9 +5,8 @@ from collections import OrderedDict
 from gateway.runtime.local_run import LocalRun
 
 FRESH_BYTES = 16 * 1024 * 1024
-"""Maximum size of runs that stay uncompressed, because clients read many of them once more.
-
-Beyond it, the oldest are sealed.
+"""Maximum size of runs that stay uncompressed, bytes, because clients read many of them once more. Beyond it, the
+oldest are sealed.
 """
 
 

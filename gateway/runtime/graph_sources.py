@@ -48,8 +48,8 @@ class FixedGraph:
 class GraphFactory:
     """A function that returns a graph, a coroutine or a context manager of one.
 
-    It takes nothing, the config, LangGraph's ServerRuntime, or both. A parameter is the runtime by its annotation, or
-    by its name if it has no annotation.
+    It takes no argument, the config, LangGraph's ServerRuntime, or both. A parameter gets the runtime because of its
+    annotation or, without one, because of its name.
 
     Args:
         make: The function.

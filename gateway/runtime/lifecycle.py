@@ -12,7 +12,7 @@ from store.runs import RunStatus
 from store.threads import ThreadStatus
 
 CancelAction = Literal["interrupt", "rollback", "hand_over"]
-"""How a run is canceled: keep its steps, restore the thread's state from before, or let another node continue it."""
+"""How a run is canceled: keep its steps, restore the thread's earlier state, or let another node continue it."""
 
 TRANSITIONS: Mapping[RunStatus, frozenset[RunStatus]] = {
     "pending": frozenset({"running", "interrupted"}),

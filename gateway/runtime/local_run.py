@@ -42,7 +42,7 @@ class LocalRun:
     Attributes:
         row: The run's row, with its current status.
         temporary: Whether the thread exists for this run only and has no rows.
-        webhook_url: The URL to post its end to. None = it is not posted.
+        webhook_url: The URL to post its result to. None = the result is not posted.
         restartable: Whether it continues at another node, or after a restart, when this process ends.
         attempt: The number of this attempt, from 1. Each process that executes the run makes another attempt.
         crashes: Number of attempts that ended with their process.
@@ -54,7 +54,7 @@ class LocalRun:
         is_interrupted: Whether the graph waits for an answer.
         result: See `result`. None = the data of the last `values` event.
         control: Makes the graph end before its next step.
-        in_graph: The graph has started: from then on its own tasks may lose a cancellation.
+        in_graph: Whether the graph has started. From then on, its own tasks may lose a cancellation.
         unconsumed_ids: Ids of steering messages that the agent never took.
         write_retry: Repeats its writes while the database cannot be written.
         is_handed_over: Whether it continues at another node. If so, it no longer starts or ends here, and clients that

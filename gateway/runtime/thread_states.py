@@ -222,7 +222,7 @@ def _check_filter(metadata: Mapping[str, Any]) -> None:
     for key, value in metadata.items():
         if _METADATA_KEY.fullmatch(key) is None:
             raise InvalidRequest(
-                "metadata: names are letters, digits, `_` and `-`, with dots between.",
+                "metadata: names consist of letters, digits, `_` and `-`, with dots between them.",
                 malformed=True,
             )
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
