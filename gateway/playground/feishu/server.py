@@ -64,14 +64,14 @@ class FakeFeishu:
     `withdraw`, `click_menu`, `open_chat`, `add_bot`, `push` (any event). Each returns the `FeishuMessage`
     (or `FeishuEvent`). `state.people`, `state.titles`, `state.members` hold names.
     Events are pushed to a random connection until acknowledged with code 200.
-    Look: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
+    State: `messages(chat)`, `answers(chat)`, `answers_to(message)`, `event_of(message)`, `calls(op)`,
     `files`, `connections`, `past_connections`, `violations` (must stay empty).
     Wait: `await wait_for(lambda: feishu.answers(chat))`, which checks again after every change.
     Over HTTP instead of long connections: `call_at(url)`, `poster`.
-    Break: `fail(op, ...)`, `disconnect_all()`, `refuse_connects(code)`, `revoke_tokens()`,
+    Faults: `fail(op, ...)`, `disconnect_all()`, `refuse_connects(code)`, `revoke_tokens()`,
     `recall(message)`, `expire(message)`, `remove_bot(chat)`, `mute()`.
 
-    Lack: `rest.scopes` (what the tenant granted), `rest.activate_status`, `rest.has_bot`.
+    Permissions: `rest.scopes` (granted by the tenant), `rest.activate_status`, `rest.has_bot`.
 
     Operations: token, endpoint, bot.info, scopes, message.create, message.reply, message.patch,
     message.get, message.delete, chat.get,

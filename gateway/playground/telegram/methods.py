@@ -242,7 +242,7 @@ class TelegramMethods:
 
     def _calls_nobody(self, names: list[str]) -> None:
         if names:
-            self._server.violations.append(f"a text calls {', '.join(names)}")
+            self._server.violations.append(f"a text mentions {', '.join(names)}")
 
     def _text(self, call: TelegramCall) -> tuple[str, list[Json]]:
         self._no_markup(call)
