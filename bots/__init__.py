@@ -1,1 +1,1 @@
-"""Chat platforms, one package each: they receive events and send replies. They use only the bus."""
+"""Chat platforms, one package each. They receive events and send replies, and they import only the bus."""

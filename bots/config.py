@@ -1,4 +1,4 @@
-"""The bots' sections of `channels`, one for each instance. The gateway resolves `$NAME` before they get here."""
+"""Configuration of the bots: one section of `channels` for each instance. The gateway resolves `$NAME` first."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,13 +12,13 @@ from bus.config import ChannelPolicy, DmPolicy, GroupPolicy, RateOverride
 
 
 class PlatformConfig(ChannelPolicy):
-    """The common part of all platforms' sections.
+    """The keys that the sections of all platforms share.
 
     Attributes:
-        platform: The platform. A section with another name must set it.
-        mode: How events arrive, if there are several ways.
+        platform: The platform. Required if the section's name is not a platform's.
+        mode: How events arrive, for platforms that offer several ways.
         required_keys: The keys that the bot needs to connect, by mode.
-        account_key: The key that identifies the bot account. Two instances with one account would take each other's
+        account_key: The key that identifies the bot account. Two instances of one account would receive each other's
             messages.
     """
 
@@ -33,7 +33,7 @@ class PlatformConfig(ChannelPolicy):
 
 
 class SlackConfig(PlatformConfig):
-    """A section with `platform: slack`. Direct messages are open, because senders are members of the workspace.
+    """A section with `platform: slack`. Direct messages are open by default, because senders belong to the workspace.
 
     `signing_secret` verifies requests in mode http, which needs no `app_token`. With `client_id` and `client_secret`,
     workspaces install the app at `/slack/<name>/install`, and `bot_token` is optional.
@@ -59,17 +59,17 @@ class SlackConfig(PlatformConfig):
 
     @override
     def missing_keys(self) -> list[str]:
-        """Return the required keys that are not set; OAuth replaces the bot token."""
+        """Return the required keys that are not set. With OAuth, no bot token is required."""
         has_oauth = bool(self.client_id and self.client_secret)
         return [key for key in super().missing_keys() if not (has_oauth and key == "bot_token")]
 
 
 class TelegramConfig(PlatformConfig):
-    """A section with `platform: telegram`. Strangers must pair first, because anyone can write to a bot.
+    """A section with `platform: telegram`. By default, strangers must pair first, because anyone can write to a bot.
 
-    `rich_messages` is off, because apps from before June 2026 show an update notice instead of a rich message.
-    `webhook_url` is the public URL of `/webhooks/<name>`, and `webhook_secret` verifies deliveries. Mode webhook needs
-    both.
+    `rich_messages` is off by default, because apps released before June 2026 show an update notice instead of a rich
+    message. `webhook_url` is the public URL of `/webhooks/<name>`, and `webhook_secret` verifies deliveries. Mode
+    webhook needs both.
     """
 
     required_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -142,7 +142,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 class BotsConfig(BaseModel):
     """The sections of `channels` that are bots, by instance name.
 
-    A platform's first bot has the platform's name. Further instances have their own names and `platform`:
+    A platform's first bot has the platform's name. Additional instances have names of their own and set `platform`:
 
     >>> support = {"platform": "telegram", "enabled": True}
     >>> BotsConfig.model_validate({"telegram-support": support}).sections["telegram-support"].enabled
@@ -170,7 +170,7 @@ class BotsConfig(BaseModel):
 
     @property
     def sections(self) -> Mapping[str, PlatformConfig]:
-        """All sections, including disabled ones: first those with the platforms' names, then further instances."""
+        """All sections, including disabled ones. Sections named after a platform come before additional instances."""
         named = {name: getattr(self, name) for name in type(self).model_fields}
         extra = self.model_extra or {}
         return {**named, **{n: s for n, s in extra.items() if isinstance(s, PlatformConfig)}}
@@ -187,13 +187,13 @@ def is_instance(section: object) -> bool:
 
 
 def section_model(name: str, section: object) -> type[PlatformConfig] | None:
-    """Return the class of a further instance's section; None if the section is not a bot.
+    """Return the model of an additional instance's section; None if the section is not a bot.
 
     >>> section_model("support", {"platform": "slack"}).__name__, section_model("slak", {"enabled": True})
     ('SlackConfig', None)
 
     Raises:
-        ValueError: Its platform does not exist, or its name is not valid.
+        ValueError: The platform does not exist, or the name is not valid.
     """
     if not isinstance(section, Mapping) or not is_instance(section):
         return None

@@ -1,6 +1,6 @@
-"""Diagnosis of one instance for `parley doctor`. Imports its SDK only then.
+"""Checks one instance for `parley doctor`. The platform's SDK is imported only when the check runs.
 
-`bots/<platform>/diagnosis.py` has `diagnose(section, options)`.
+Each platform's `bots/<platform>/diagnosis.py` defines `diagnose(section, options)`.
 """
 
 import importlib
@@ -20,7 +20,9 @@ async def diagnose_channel(
     """Check the bot of one section. Never raises."""
     if fault := missing_keys(name, section):
         return [
-            problem("settings", fault, f"set what is missing, or channels.{name}.enabled to false")
+            problem(
+                "settings", fault, f"set the missing keys, or set channels.{name}.enabled to false"
+            )
         ]
     try:
         path = f"bots.{section.platform}.diagnosis"

@@ -1,6 +1,7 @@
-"""Builds the adapters of all enabled instances. Imports an SDK only if its platform is used, because some take seconds.
+"""Builds the adapters of all enabled instances. Imports only the SDKs of platforms in use, because some take seconds.
 
-`bots/<platform>/adapter.py` has `build(name, config, commands)`, which returns the adapter of one section.
+Each platform's `bots/<platform>/adapter.py` defines `build(name, config, commands)`, which returns the adapter of one
+section.
 """
 
 import importlib
@@ -28,7 +29,7 @@ class BuiltAdapters:
         terminal: The adapter behind `parley chat`, if enabled.
         faults: What to do about each enabled instance that cannot be built.
         webhooks: Endpoints of instances whose platforms send HTTP requests.
-        installations: Endpoints of instances that workspaces can install.
+        installations: Endpoints of instances whose app can be installed in workspaces.
     """
 
     adapters: Mapping[str, Adapter]
@@ -51,7 +52,8 @@ def build_adapters(
         config: The sections.
         commands: The commands for platforms with command menus.
         files: The folder in which the terminal saves files.
-        vault: Stores tokens that adapters receive when workspaces install them; None = they cannot be installed.
+        vault: Stores the tokens that adapters receive when their app is installed in a workspace; None = apps cannot be
+            installed.
     """
     adapters: dict[str, Adapter] = {}
     faults: dict[str, str] = {}
@@ -94,7 +96,7 @@ def _build(name: str, section: PlatformConfig, commands: Sequence[CommandInfo]) 
 def find_settings_problem(name: str, section: PlatformConfig) -> str:
     """Return why an instance cannot work with its settings, as a line for the operator; "" = it can."""
     if fault := missing_keys(name, section):
-        return f"{fault}: set what is missing, or channels.{name}.enabled to false"
+        return f"{fault}: set the missing keys, or set channels.{name}.enabled to false"
     built = _build(name, section, ())
     if isinstance(built, str):
         return f"channels.{name}: {built}"

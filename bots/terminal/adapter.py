@@ -64,15 +64,15 @@ CAPABILITIES = Capabilities(
     send_interval_s=0.0,
     idempotent_send_s=3600.0,
 )
-"""A terminal has no rate limits, and shows each key only once."""
+"""A terminal has no rate limits, and shows only one message for each idempotency key."""
 
 MAX_FILE_BYTES = 50_000_000
-"""Maximum size of an attached file, bytes. The gateway accepts no larger one for the agent."""
+"""Maximum size of an attached file, bytes. The gateway accepts no larger files for the agent."""
 
 BUFFERED_EVENTS = 1000
 """Number of events that a slow terminal may lag behind.
 
-Beyond it, updates are skipped, because the next one contains their text.
+Beyond that, updates are skipped, because the next update contains their text too.
 """
 
 
@@ -81,13 +81,14 @@ class TerminalAdapter:
 
     Args:
         files: The folder for files from and to people, with one subfolder for each session.
-        grace_s: How long messages of a session are kept after its last terminal left (or since the start), seconds.
-        retry_s: How soon a message for an absent terminal is retried at first, seconds. The delay grows with the
-            absence, up to 10 times.
+        grace_s: How long messages for a session are retried after its last terminal left (or after the start, if none
+            was attached), seconds.
+        retry_s: Delay before a message for an absent terminal is sent again, seconds. It grows with the length of the
+            absence, up to tenfold.
         patience_s: How long a line waits for the channel to start, seconds.
 
     Attributes:
-        other_terminals: The terminals at other nodes; None = there are none.
+        other_terminals: The terminals on other nodes; None = there are no other nodes.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class TerminalAdapter:
             is_addressed=True,
             sent_at=self._now(),
         )
-        # Shown before the answer can be. A repeated line is shown once, because terminals know its ID.
+        # Show the line before the answer can arrive. Terminals know its ID, so they show a repeated line only once.
         self.show_here(session, TerminalLine(id=event_id, text=text))
         reason = await intake.receive(inbound)
         self._health = ChannelHealth(
@@ -266,7 +267,7 @@ class TerminalAdapter:
         markdown: str,
         *,
         key: str,
-        buttons: Sequence[Button] = (),  # noqa: ARG002 - Ctrl-C stops
+        buttons: Sequence[Button] = (),  # noqa: ARG002 - Ctrl-C replaces Stop
     ) -> MessageId:
         """Show a message that grows."""
         await self._show(target, TerminalMessage(id=key, text=markdown, final=False))
@@ -281,7 +282,7 @@ class TerminalAdapter:
         final: bool,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Show the text of a growing message. Buttons belong to a finished one: Ctrl-C stops."""
+        """Show the text of a growing message. Only a finished message has buttons, because Ctrl-C replaces Stop."""
         growing = TerminalMessage(id=message, text=markdown, final=False)
         await self._show(target, _finished(message, markdown, buttons) if final else growing)
 
@@ -291,7 +292,7 @@ class TerminalAdapter:
         try:
             await self._show(target, TerminalFile(id=key, name=file.name, path=kept))
         except DeliveryError:
-            await anyio.Path(self._files / kept).unlink(missing_ok=True)  # It is saved again.
+            await anyio.Path(self._files / kept).unlink(missing_ok=True)  # A retry saves it again.
             raise
         return MessageId(key)
 
@@ -304,16 +305,16 @@ class TerminalAdapter:
         target: ReplyTarget,
         *,
         ok: bool,
-        was_shown: WorkShown = WorkShown.UNKNOWN,  # noqa: ARG002 - the terminal shows every end
+        was_shown: WorkShown = WorkShown.UNKNOWN,  # noqa: ARG002 - terminals show every outcome
     ) -> None:
-        """Show that it was answered, if a terminal is attached."""
+        """Show that a message was answered, or that answering failed, if a terminal is attached."""
         await self._show_anywhere(target.chat, TerminalIndicator(state="ok" if ok else "failed"))
 
     def _received(self, session: str) -> ReceivedFiles:
         return ReceivedFiles(self._files / session)
 
     def show_here(self, session: str, event: TerminalEvent) -> ShowResult:
-        """Show an event at this process's terminals. Raises nothing."""
+        """Show an event on this process's terminals. Raises nothing."""
         terminals, taken = self._attached.get(session, ()), 0
         for terminal in terminals:
             with suppress(anyio.WouldBlock):
@@ -347,7 +348,7 @@ class TerminalAdapter:
         )
         if must_arrive and not result.taken:
             raise DeliveryError(
-                "The terminal does not read.", retryable=True, retry_after_s=self._retry_s
+                "The terminal is not reading.", retryable=True, retry_after_s=self._retry_s
             )
 
     def _leave(self, session: str) -> None:

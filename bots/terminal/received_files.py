@@ -62,7 +62,7 @@ class ReceivedFiles:
                     await file.write(chunk)
             is_whole = True
         except OSError as error:
-            reason = f"The file could not be kept: {error.strerror}."
+            reason = f"The file could not be saved: {error.strerror}."
             raise DeliveryError(reason, retryable=True) from error
         finally:
             if not is_whole:

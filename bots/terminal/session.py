@@ -28,7 +28,7 @@ class TerminalMessage:
     """A message with all of its text so far.
 
     Attributes:
-        final: Whether it is finished. Then only its buttons can still change, by a message with the same `id`.
+        final: Whether the text is finished. After that, a message with the same `id` can only change the buttons.
         buttons: What people can choose below it.
     """
 
@@ -41,7 +41,7 @@ class TerminalMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalLine:
-    """A line that was typed in one of the session's terminals. `id`: as that terminal sent it."""
+    """A line that was typed in one of the session's terminals. `id` is the event ID that the terminal sent with it."""
 
     kind: Literal["line"] = "line"
     id: str
@@ -108,7 +108,7 @@ class OtherTerminals(Protocol):
     """The terminals of other processes, because any process can answer a session."""
 
     async def show(self, session: str, event: TerminalEvent) -> ShowResult:
-        """Show an event at a session's terminals. Raises nothing."""
+        """Show an event on a session's terminals. Raises nothing."""
         ...
 
 
@@ -172,6 +172,6 @@ def save_file(file: OutgoingFile, folder: Path, session: str) -> str:
         shutil.copyfile(file.path, target)
     except OSError as error:
         raise DeliveryError(
-            f"The file could not be kept: {error.strerror}.", retryable=True
+            f"The file could not be saved: {error.strerror}.", retryable=True
         ) from error
     return target.relative_to(folder).as_posix()

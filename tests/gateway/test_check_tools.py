@@ -55,7 +55,7 @@ from tests.journeys.service import serving
         ),
         (
             "channels: {telegram: {enabled: true}}",
-            "channels.telegram.bot_token is not set: set what is missing, or channels.telegram.enabled to false",
+            "channels.telegram.bot_token is not set: set the missing keys, or set channels.telegram.enabled to false",
         ),
         ('tools: [{name: web_fetch, group: web, use: "agent.tools.web:fetch_page"}]', None),
         ("acp_agents: {helper: {command: sh}}", None),
