@@ -6,9 +6,9 @@ A platform's adapter subclasses `BaseAdapter` and adds `capabilities`, `connect`
 - `connection`: calls `connect` again, with backoff, when it returns or raises `ConnectionFailure` or
   `DeliveryError`.
 - `health`: `self.tracker` records the state. Call `self.tracker.mark_connected()` when events can arrive.
-- `call_limits`: an `AccountLimiter` spaces calls; `async with limiter.limit(chat)` around each.
+- `call_limits`: an `AccountLimiter` spaces out calls. Wrap each call in `async with limiter.limit(chat)`.
 - `background`: `self.background.start(...)` runs work that must not delay an acknowledgement.
-- `greeting`: `self.greeting.greet_group(...)` when the bot was added to a chat.
+- `greeting`: call `self.greeting.greet_group(...)` when the bot is added to a chat.
 - `indicators`: `ReactionIndicator` implements `SupportsIndicators` with reactions.
 - `webhooks`: in `mode: webhook`, `handle_request` gets the platform's requests. `SignedWebhook` verifies signed ones.
 """
@@ -147,17 +147,18 @@ class BaseAdapter(Adapter, SupportsWebhook):
     async def check_regularly(
         self, check: Callable[[], Awaitable[object]], *, interval_s: float = 60.0
     ) -> None:
-        """Stay connected while `check` succeeds. For `connect` of a platform that sends HTTP requests."""
+        """Stay connected while `check` succeeds. `connect` calls this if the platform sends HTTP requests."""
         while True:
             await check()
             self.tracker.mark_connected()
             await anyio.sleep(interval_s)
 
     async def hand_over(self, intake: Intake, message: InboundMessage | None) -> None:
-        """Pass a message to the bus. None counts as ignored. Acknowledge it when this returns.
+        """Pass a message to the bus. Counts None as an ignored event. Acknowledge the event when this returns.
 
         Raises:
-            ConnectionFailure: The bus accepts nothing now. Do not acknowledge, and let the loop reconnect.
+            ConnectionFailure: The bus accepts no messages now. Do not acknowledge the event, and let the loop
+                reconnect.
         """
         self.tracker.mark_event()
         if message is None:

@@ -30,5 +30,5 @@ def file_name(name: str) -> str:
 
 
 def as_quoted(files: Iterable[Attachment]) -> tuple[Attachment, ...]:
-    """Return files as those of a message that another one forwards or replies to."""
+    """Mark files as part of a quoted message, which another message forwards or replies to."""
     return tuple(replace(file, is_quoted=True) for file in files)

@@ -42,7 +42,7 @@ class BackgroundTasks:
                     tasks.cancel_scope.cancel()
 
     def start(self, description: str, task: Callable[[], Awaitable[object]]) -> None:
-        """Start a task. Returns at once. Drops the task if too many run, or while the adapter is stopped."""
+        """Start a task. Returns at once. Drops the task if too many are running or the adapter is stopped."""
         if self._tasks is None or self._running >= MAX_TASKS:
             log.info("%s: %s: skipped", self._channel, description)
             return
@@ -57,7 +57,7 @@ class BackgroundTasks:
             log.info("%s: %s: %s", self._channel, description, error.user_message)
         except TimeoutError:
             log.info("%s: %s: timed out", self._channel, description)
-        except Exception:  # The boundary of one task, which is optional.
+        except Exception:  # The boundary of one task. The task is optional.
             log.exception("%s: %s failed", self._channel, description)
         finally:
             self._running -= 1

@@ -1,4 +1,4 @@
-"""Limits of a bot account's API calls, kept on our side: sliding windows for the account and for each chat."""
+"""Client-side rate limits of a bot account's API calls: sliding windows for the account and for each chat."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
@@ -13,7 +13,7 @@ Windows = Mapping[float, int]
 """Maximum number of calls by window length in seconds."""
 
 RESERVED_S = 3600.0
-"""How long a call stays reserved, seconds. By that time it has been made or given up."""
+"""How long a call stays reserved, seconds. By then it has been made or abandoned."""
 
 _MAX_CHATS = 2_000
 
@@ -43,7 +43,7 @@ class RateLimiter:
         self._calls = deque(self._calls, maxlen=max(windows.values(), default=0))
 
     def count(self, within_s: float) -> int:
-        """Return how many calls were made within the last seconds, which a window must cover."""
+        """Return how many calls were made in the last `within_s` seconds. A window must be at least that long."""
         now = self._clock()
         return sum(1 for at in self._calls if now - at < within_s)
 
@@ -79,9 +79,9 @@ class RateLimiter:
 
 
 class ReservingRateLimiter(RateLimiter):
-    """A limiter that reserves calls: work that ends with a call starts only if that call can be reserved.
+    """A rate limiter with reservations. Work that must end with a call starts only after reserving that call.
 
-    So there is never more unfinished work than a window allows calls to end it, however busy the account is.
+    However busy the account is, each window therefore has room for the calls that end the work in progress.
     """
 
     def __init__(self, windows: Windows, *, clock: Callable[[], float] | None = None) -> None:
@@ -90,7 +90,7 @@ class ReservingRateLimiter(RateLimiter):
 
     @property
     def has_room(self) -> bool:
-        """Whether one more call can be made or reserved, in addition to the reserved ones."""
+        """Whether one more call can be made or reserved, besides those already reserved."""
         oldest = self._clock() - RESERVED_S
         self._reserved = {key: at for key, at in self._reserved.items() if at > oldest}
         return not self.is_paused and all(
@@ -99,7 +99,7 @@ class ReservingRateLimiter(RateLimiter):
         )
 
     def reserve(self, key: Hashable) -> None:
-        """Reserve a call for work that starts. Check `has_room` first."""
+        """Reserve a call for work that is about to start. Check `has_room` first."""
         self._reserved[key] = self._clock()
 
     def has_reserved(self, key: Hashable) -> bool:
@@ -107,11 +107,11 @@ class ReservingRateLimiter(RateLimiter):
         return key in self._reserved
 
     def release(self, key: Hashable) -> None:
-        """Give a reserved call back: it was made, or is not needed."""
+        """Release a reservation, because the call was made or is not needed."""
         self._reserved.pop(key, None)
 
     def try_acquire_reserved(self, key: Hashable) -> float:
-        """Like `try_acquire`, but a call that is not reserved leaves room for the reserved ones."""
+        """Like `try_acquire`, but a call without a reservation leaves room for the reserved calls."""
         if key not in self._reserved and not self.has_room:
             return self.delay_s() or max(self._windows)
         return self.try_acquire()
@@ -122,18 +122,18 @@ def _no_windows(_chat: str) -> Windows:
 
 
 class AccountLimiter:
-    """Spaces the calls of a bot account, and keeps optional calls from using up a chat's limit.
+    """Spaces out the calls of a bot account, and keeps optional calls from using up a chat's limit.
 
     A required call waits for room in the account's windows, at most `max_wait_s`. An optional call never waits. It is
-    refused when its share of a window is used up or the platform asked to wait in the chat.
+    refused if its share of a window is used up, or if the platform asked to wait in the chat.
 
     Args:
         windows: Limits of all calls together.
-        chat_windows: Returns the limits of one chat. They count every call but refuse only optional ones. The platform
-            responds to required calls with 429, and the bus retries.
+        chat_windows: Returns the limits of one chat. Every call counts, but only optional calls are refused. If a
+            required call exceeds a limit, the platform responds with 429 and the bus retries.
         max_wait_s: Longest wait of a required call, seconds. Beyond it, the caller decides.
         clock: Monotonic clock, seconds.
-        divide_limit: Returns this process's part of a limit of the account, which other processes may share.
+        divide_limit: Returns this process's share of an account limit, because several processes may use the account.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class AccountLimiter:
         self._queue = anyio.Lock()
 
     async def acquire(self, chat: str = "", *, share: float | None = None) -> None:
-        """Wait until a call fits, and count it. Waiting required calls proceed in their order.
+        """Wait until a call fits, and count it. Required calls proceed in the order in which they began to wait.
 
         Args:
             chat: The chat of the call; "" = none.
@@ -201,7 +201,7 @@ class AccountLimiter:
             raise
 
     def pause(self, seconds: float, chat: str = "") -> None:
-        """Record a 429. With `chat`, optional calls to that chat wait; without, all calls of the account do."""
+        """Record a 429. With `chat`, only optional calls to it wait. Without, all calls of the account wait."""
         (self._chat(chat) if chat else self._account).pause(seconds)
 
     def _divide_windows(self) -> Windows:

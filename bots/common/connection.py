@@ -12,22 +12,22 @@ from bus.retry import Backoff
 RECONNECT = Backoff(first_s=1.0, cap_s=60.0, jitter=0.25)
 """Delays between attempts while a platform is unreachable.
 
-The jitter spreads bots that lost a server at the same time.
+The jitter keeps bots that lost a server at the same time from reconnecting at the same time.
 """
 
 
-_CLOSED = "The connection was closed; connecting again."
+_CLOSED = "The connection was closed. Reconnecting."
 
 
 class ConnectionFailure(BusError):
-    """There is no connection, or it broke.
+    """A connection could not be made, or it broke.
 
     Attributes:
         problem: What is wrong, without secrets.
         detail: The problem and what to do about it.
-        retryable: Whether it can recover by itself. If not, the channel shows `failed` until an operator acts. It is
-            still retried every `ConnectionLoop.failed_retry_s`.
-        retry_after_s: When to make the next attempt according to the platform, seconds; None = it did not say.
+        retryable: Whether the connection can recover by itself. If not, the channel shows `failed` until an operator
+            acts, and the loop retries only every `ConnectionLoop.failed_retry_s`.
+        retry_after_s: How long the platform asked to wait before the next attempt, seconds; None = it did not say.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class ConnectionLoop:
     Args:
         health: Receives every change of state.
         backoff: Delays after retryable failures.
-        failed_retry_s: Delay after failures that need an operator. The retries spare the operator a restart.
-        stable_s: A connection that lasted this long resets the failure count, and the next one follows at once.
+        failed_retry_s: Delay after failures that need an operator. Because of these retries, the operator need not
+            restart the service.
+        stable_s: A connection that lasted this long resets the failure count, and the loop reconnects at once.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class ConnectionLoop:
         self._attempt: anyio.CancelScope | None = None
 
     def reconnect(self) -> None:
-        """Drop the current connection or wait, and connect at once, for example after a refused call."""
+        """Connect again at once, even if connected or waiting, for example after a refused call."""
         self._reconnect.set()
         if self._attempt is not None:
             self._attempt.cancel()

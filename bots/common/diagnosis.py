@@ -1,4 +1,4 @@
-"""Results of checks for `parley doctor`, each with a fix, and the check of the clock."""
+"""Results of the checks of `parley doctor`, each with a fix, and the check of the clock."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ CLOCK_TIMEOUT_S = 5.0
 
 _OK_SKEW_S = 30.0
 _MAX_SKEW_S = 240.0
-"""Maximum difference of the clocks, seconds. Platforms refuse signatures that are 5 minutes off."""
+"""Maximum difference between the clocks, seconds. Platforms refuse signatures that are 5 minutes off."""
 
 
 class Severity(StrEnum):
@@ -65,7 +65,7 @@ class DiagnosisOptions:
 
 
 Diagnose = Callable[..., Awaitable[Sequence[CheckResult]]]
-"""`bots/<platform>/diagnosis.py: diagnose(section, options)`. Never raises. Every call has a time limit."""
+"""`diagnose(section, options)` in `bots/<platform>/diagnosis.py`. Never raises. Limits the time of every call."""
 
 
 def ok(subject: str, text: str) -> CheckResult:
@@ -109,7 +109,7 @@ async def check_clock(url: str, *, now: Clock = time.time) -> list[CheckResult]:
 
 
 def check_clock_skew(ahead_s: float, server: str) -> CheckResult:
-    """Return the result for a clock that is ahead of another one.
+    """Return the result for a clock that is `ahead_s` seconds ahead of a server's clock; negative = behind.
 
     >>> check_clock_skew(-3700.2, "slack.com").text
     'this clock is 3700 s behind slack.com'
@@ -122,5 +122,5 @@ def check_clock_skew(ahead_s: float, server: str) -> CheckResult:
         subject="clock",
         text=f"this clock is {far:.0f} s {where} {server}",
         severity=Severity.PROBLEM if far > _MAX_SKEW_S else Severity.WARNING,
-        fix="synchronize the clock by NTP (`timedatectl set-ntp true`): signatures and tokens depend on it",
+        fix="synchronize the clock with NTP (`timedatectl set-ntp true`): signatures and tokens depend on it",
     )

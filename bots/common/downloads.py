@@ -18,8 +18,8 @@ async def limit_size(
         chunks: The chunks.
         max_bytes: Maximum number of bytes, checked while they arrive.
         errors: Exceptions of the HTTP library for a broken connection.
-        convert: Converts them to a DeliveryError. The cause is not chained, because it may contain the URL and so a
-            secret.
+        convert: Converts such an exception to a DeliveryError. The cause is not chained, because it may contain the
+            URL, which may contain a secret.
 
     Raises:
         DeliveryError: The file is too large, or the connection broke.

@@ -1,4 +1,4 @@
-"""The result of parsing an event that is not for the bot, and a request for help by a bare mention."""
+"""The result of parsing an event that is not for the bot; and mentions without content, which ask for help."""
 
 from dataclasses import dataclass, replace
 
@@ -6,7 +6,7 @@ from bus.messages import InboundMessage
 from bus.platform import Disposition
 
 HELP = "/help"
-"""The meaning of a mention without words."""
+"""The command that a mention without content stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class IgnoredEvent:
 
 
 def or_help(message: InboundMessage) -> InboundMessage | IgnoredEvent:
-    """Return a message. In a group, a mention with no content asks for help."""
+    """Turn a group message that only mentions the bot into a request for help. Return other messages unchanged."""
     if message.prompt or message.attachments or message.is_private or not message.is_addressed:
         return message
     if message.sender.is_bot:

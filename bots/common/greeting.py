@@ -1,4 +1,4 @@
-"""The greeting that a bot sends to a chat that it was added to."""
+"""The greeting that a bot sends to a group that it joins, and to a person who opens a private chat."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,8 +13,8 @@ class Greeting:
 
     Args:
         policy: Whom to greet, and in which language.
-        send: The adapter's `send`. Repeated events have the same key, so a platform with idempotency keys shows one
-            greeting.
+        send: The adapter's `send`. A repeated event has the same idempotency key, so platforms that support such keys
+            show one greeting.
         tasks: Runs the sending.
     """
 

@@ -10,14 +10,14 @@ log = logging.getLogger(__name__)
 
 
 def describe_refusal(reason: str) -> str:
-    """Return the detail of a channel's state while the bus accepts no messages and the platform keeps them."""
+    """Return the detail to show while the bus accepts no messages and the platform keeps them."""
     return f"Messages wait at the platform: they are not accepted now ({reason})."
 
 
 class HealthTracker:
     """Records the state of one connection.
 
-    `connected` means that events can arrive now. Call `mark_connected` only when the platform has shown this.
+    `connected` means that events can arrive now. Call `mark_connected` only after the platform has confirmed this.
 
     Args:
         channel: Instance name, for the log.
@@ -33,7 +33,7 @@ class HealthTracker:
         self._refusal = ""
 
     def health(self) -> ChannelHealth:
-        """Return the current state. It shows a refusal, or else a warning, only while nothing worse is wrong."""
+        """Return the current state. If nothing worse is wrong, it includes the last refusal, or else the warning."""
         known = self._health
         if known.state is ConnectionState.CONNECTED and not known.detail:
             return replace(known, detail=self._refusal or self._warning)
@@ -50,7 +50,7 @@ class HealthTracker:
         self._set(ConnectionState.CONNECTING)
 
     def mark_connected(self, detail: str = "") -> None:
-        """Record that events can arrive. `detail` names another problem."""
+        """Record that events can arrive. `detail` describes any other problem."""
         self._was_connected = True
         self._set(ConnectionState.CONNECTED, detail)
 
@@ -60,11 +60,11 @@ class HealthTracker:
         self._set(state, detail)
 
     def mark_waiting(self, detail: str) -> None:
-        """Record that everything is ready here and the platform has not sent a request yet."""
+        """Record that our side is ready, but the platform has not sent a request yet."""
         self._set(ConnectionState.CONNECTING, detail, awaiting_first_event=True)
 
     def mark_failed(self, detail: str) -> None:
-        """Record that an operator must act. `detail` says how."""
+        """Record that an operator must act. `detail` says what to do."""
         self._set(ConnectionState.FAILED, detail)
 
     def mark_stopped(self) -> None:

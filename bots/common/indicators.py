@@ -12,14 +12,14 @@ _MAX_SHOWN = 1_000
 
 
 class ReactionIndicator(SupportsIndicators, SupportsRefusalIndicator):
-    """The part of an adapter that reacts to the message that is being answered, or refused.
+    """The part of an adapter that adds reactions to a message while it is answered, or if it is refused.
 
     Args:
         add: Adds a reaction to the message `target.reply_to`. Returns what `remove` needs.
         remove: Removes it.
         working, done, failed: The platform's names of the reactions.
-        find: Finds our reactions with a name on `target.reply_to`, for `remove`. None = reactions of an earlier process
-            stay.
+        find: Finds our reactions with a name on `target.reply_to`, for `remove`. None = reactions from an earlier
+            process stay.
     """
 
     def __init__(

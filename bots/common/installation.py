@@ -1,4 +1,4 @@
-"""Installation by OAuth: the interface between an adapter and the gateway, which mounts its endpoint."""
+"""OAuth installation: the interface between an adapter and the gateway, which mounts the adapter's endpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class CredentialVault(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationEndpoint:
-    """The endpoint that the gateway mounts: `start` sends a browser to the platform, and `finish` receives it back.
+    """The endpoint that the gateway mounts. `start` sends a browser to the platform, and `finish` handles its return.
 
     Neither raises.
     """
@@ -36,7 +36,7 @@ class InstallationEndpoint:
 
 @runtime_checkable
 class SupportsInstallation(Protocol):
-    """An adapter whose app workspaces can install."""
+    """An adapter whose app can be installed in workspaces."""
 
     def enable_installation(self, vault: CredentialVault) -> InstallationEndpoint | None:
         """Return the endpoint; None if the configuration needs none. Called once, before `run`."""

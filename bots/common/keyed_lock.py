@@ -1,4 +1,4 @@
-"""Locks by key: one task at a time for each key. Different keys do not wait for each other."""
+"""Locks by key: one task at a time for each key. Tasks with different keys do not wait for each other."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ class _Entry:
 
 
 class KeyedLock:
-    """Locks in the order of the requests for each key. Unused keys take no memory."""
+    """Grants each key's lock in the order of the requests. Unused keys take no memory."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}

@@ -1,7 +1,7 @@
 """Webhooks: the endpoints of adapters, which the gateway mounts without knowing the platform.
 
-The size of a request is limited before it is read. It is verified on its raw bytes before it is parsed. It gets a 200
-only after the bus has committed it. Otherwise the platform resends it.
+A request's size is limited before its body is read, and its raw bytes are verified before they are parsed. The response
+is 200 only after the bus has committed the event. Otherwise the platform sends the request again.
 
 To receive HTTP requests, an adapter creates a `WebhookReceiver`, returns its `endpoint` as `webhook`, and runs its
 connection loop inside `receiver.serving(handler)`. `BaseAdapter` does this. `SignedWebhook` handles signed requests,
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_AGE_S = 300.0
-"""How far the time of a signed request may be from the clock, seconds (Slack's documentation and SDK: 5 minutes)."""
+"""Maximum age (or lead) of a signed request, seconds (Slack's documentation and SDK: 5 minutes)."""
 
 MAX_BODY_BYTES = 1_000_000
 """Maximum size of a request, bytes. The largest one is an encrypted Feishu text of 150 KB in base64."""
@@ -41,7 +41,7 @@ _MAX_DIGITS = 12
 
 
 def webhook_path(channel: str) -> str:
-    """Return where the gateway receives a channel's requests.
+    """Return the URL path at which the gateway receives a channel's requests.
 
     >>> webhook_path("telegram-support")
     '/webhooks/telegram-support'
@@ -106,7 +106,7 @@ class WebhookEndpoint:
     Attributes:
         handle: Responds to a request. Never raises.
         max_bytes: Maximum size of a body, bytes.
-        read_timeout_s: Time limit for the body to arrive, seconds. It is not verified until then.
+        read_timeout_s: Time limit for the body to arrive, seconds. Until then, the request is unverified.
         methods: HTTP methods that the platform uses: POST, and GET if it verifies the URL with it.
     """
 
@@ -150,7 +150,7 @@ class WebhookReceiver:
 
     @contextmanager
     def serving(self, handler: WebhookHandler) -> Iterator[None]:
-        """Respond inside the block. The platform retries requests that are in progress at its end."""
+        """Respond inside the block. The platform retries requests that are in progress when the block ends."""
         self._handler = handler
         try:
             yield
@@ -201,10 +201,10 @@ class WebhookReceiver:
 
 
 class WebhookHealth:
-    """Health of a channel whose platform sends HTTP requests: connected after the first verified request.
+    """Health of a channel whose platform sends HTTP requests. It is connected after the first verified request.
 
-    Only such a request shows that the URL is set and reachable and that the secret is right. Until then, health shows
-    what the operator must set, and why the last request was rejected.
+    Only such a request shows that the operator has set the URL, that the platform can reach it, and that the secret is
+    right. Until then, health shows what the operator must set and why the last request was rejected.
 
     Args:
         health: The channel's health.
@@ -218,16 +218,16 @@ class WebhookHealth:
         self._verified = False
 
     def mark_ready(self) -> None:
-        """Record that our side works, for example the token. Call it after every successful check."""
+        """Record that our side works, for example that the token is valid. Call it after every successful check."""
         self._ready = True
         self._show()
 
     def mark_unready(self) -> None:
-        """Record that our side does not work, so that requests alone do not make the channel connected."""
+        """Record that our side does not work. Until it does, requests do not make the channel connected."""
         self._ready = False
 
     def mark_verified(self) -> None:
-        """Record a verified request of the platform."""
+        """Record a verified request from the platform."""
         self._verified = True
         self._health.mark_event()
         self._show()
@@ -245,7 +245,7 @@ class WebhookHealth:
 
 
 class ReplayGuard:
-    """Signatures of accepted requests, so that a repeated request within its lifetime has no effect.
+    """Remembers the signatures of accepted requests while they are recent, so that a repeated request has no effect.
 
     Args:
         now: Wall clock.
@@ -322,7 +322,7 @@ class SignedWebhook(ABC, Generic[T]):
 
     @abstractmethod
     def verify(self, request: WebhookRequest) -> tuple[str, T]:
-        """Return the signature and the content of a recent request of the platform. Raises WebhookRejected."""
+        """Return the signature and the content of a recent request from the platform. Raises WebhookRejected."""
 
     @abstractmethod
     async def accept(self, intake: Intake, content: T) -> WebhookResponse:

@@ -68,7 +68,7 @@ async def test_the_loop_reconnects_and_health_follows() -> None:
         (ConnectionState.CONNECTING, ""),
         (ConnectionState.CONNECTING, "no route"),
         (ConnectionState.FAILED, "token refused"),
-        (ConnectionState.RECONNECTING, "The connection was closed; connecting again."),
+        (ConnectionState.RECONNECTING, "The connection was closed. Reconnecting."),
         (ConnectionState.RECONNECTING, "broken pipe"),
     ]
 
