@@ -1,7 +1,8 @@
 r"""Blocks that CommonMark does not have: display formulas and `<details>`. Rules for markdown-it-py, linear.
 
-A formula begins a line with `$$`, `\\[` or `\\begin{x}` and ends one, with no blank line inside. `<details>` with a
-`<summary>` begins a line. Without an end, it continues to the end of the text, like a fence.
+A formula begins at the start of a line with `$$`, `\\[` or `\\begin{x}`, ends at the end of a line, and contains no
+blank line. `<details>` with a `<summary>` begins at the start of a line. If it is not closed, it continues to the end
+of the text, like a fence.
 """
 
 import re
@@ -11,7 +12,7 @@ from markdown_it.token import Token
 
 _FORMULA = re.compile(r"\$\$(?!\$)|\\\[|\\begin\{([A-Za-z]{1,30}\*?)\}")
 _FORMULA_LINES = 100
-"""Maximum length of a formula. Each line could begin one, so the search for its end must be short."""
+"""Maximum length of a formula, lines. Any line could begin one, so the search for its end must be short."""
 
 _DETAILS = re.compile(r"<details(?:\s+open(?:=\"\w*\")?)?\s*>", re.IGNORECASE)
 _DETAILS_MARK = re.compile(r"<(/?)details\b[^>\n]*>", re.IGNORECASE)
@@ -39,7 +40,7 @@ def formula_block(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 
 def _formula_end(state: StateBlock, mark: str, position: int, start: int, end: int) -> int | None:
-    """Return the last line of a formula; None without an end, or if text follows the formula on that line."""
+    """Return the last line of a formula; None if it has no end, or if text follows it on that line."""
     for line in range(start, min(end, start + _FORMULA_LINES)):
         if state.isEmpty(line) or (line > start and state.sCount[line] < state.blkIndent):
             return None

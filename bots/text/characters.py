@@ -10,7 +10,7 @@ _JOINER = "\u200d"
 
 
 def width(text: str) -> int:
-    """Return the number of columns of a text in a monospace font: 2 for CJK and emoji, 0 for marks.
+    """Return the number of columns of a text in a monospace font: 2 for CJK and emoji, 0 for combining marks.
 
     >>> width("ab"), width("中文"), width("e\u0301")
     (2, 4, 1)

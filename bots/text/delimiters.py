@@ -11,7 +11,7 @@ _MARK = re.compile(r"[\\`*_~!\[\]]")
 """Characters that begin a run.
 
 Python's `re` finds one of several characters 17 times as fast as one of several patterns. That matters, because a
-search holds the interpreter's lock, even on another thread.
+search holds the interpreter's lock, even in a worker thread.
 """
 
 _LONGEST_URL = 4_096
@@ -27,7 +27,7 @@ class DelimiterScan:
         opened: Open delimiter runs (`**`, `*`, `~~`, a backtick run), outermost first.
         link: Where an unfinished link begins, or None.
         label: Where that link's label ends; None while the label is open.
-        loose: Where a run at the very end begins that neither opens nor fully closes, or None.
+        loose: Start of a run at the very end that neither opens nor fully closes; None if there is none.
     """
 
     opened: tuple[str, ...]

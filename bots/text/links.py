@@ -35,9 +35,9 @@ _TOP_LEVEL = (
     " my net news ng nl no nz online org page ph pk pl pro pt ro ru sa se sg shop site sk store su tech th top"
     " tr tv tw ua uk us vip vn website win world xyz za"
 ).replace(" ", "|")
-"""Top-level domains that make a name look like a web address, without file extensions (py, md, sh).
+"""Top-level domains that make a name look like a web address, except those that are file extensions (py, md, sh).
 
-With a slash after it, any name that ends in letters looks like an address.
+If a slash follows, any name that ends in a dot and letters looks like an address.
 """
 
 _ADDRESS = re.compile(
@@ -46,14 +46,14 @@ _ADDRESS = re.compile(
     r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)",
 )
 MAX_LABEL_CHARS = 1000
-"""Maximum length of a label to check. Each character may begin an address, which takes time."""
+"""Maximum length of a label to check. Checking takes time, because each character may begin an address."""
 
 _DOTS = str.maketrans(dict.fromkeys("。．｡․", "."))
 _SLASHES = str.maketrans(dict.fromkeys("⁄∕⧸", "/"))
 
 
 def is_deceptive(label: str, url: str) -> bool:
-    """Return whether a link's label looks like an address other than its target. Too long a label counts as deceptive.
+    """Return whether a link's label looks like an address other than its target, or is too long to check.
 
     >>> is_deceptive("https://bank.com", "https://evil.com"), is_deceptive("bank.com/login", "https://evil.com")
     (True, True)

@@ -6,19 +6,19 @@ Code spans, autolinks and escapes are skipped, because Markdown handles them.
 | Span | Form |
 |---|---|
 | formula | `$$..$$`, `\(..\)`, `\[..\]`, `\begin{x}..\end{x}` |
-| formula | `$..$` on one line: no blank or opening bracket inside its ends, no letter, digit, `$` or `{` outside them; one word, or one with a sign of mathematics that does not begin as a sum of money |
-| address | `http(s)://`, `ftp://`, `www.`: to a blank, quote, bracket that it did not open, `<`, `>` or CJK punctuation |
+| formula | `$..$` on one line, with no blank or opening bracket just inside its ends and no letter, digit, `$` or `{` just outside; either a single word, or text with a mathematical sign that does not begin like an amount of money |
+| address | `http(s)://`, `ftp://`, `www.`, up to a blank, a quote, `<`, `>`, CJK punctuation, or a bracket that it did not open |
 | mail address | `a_b@c.de` |
 | placeholder | `<name>`, `<YOUR_TOKEN>`, `</tag>`, `{user_id}`, `${VAR}`, `{{ x }}`, `{% x %}` |
-| path | `/a_b/c`, `./a`, `../a`, `~/a`, `a/_b`, `C:\x_y`, `\\host\x`, `%VAR%\x`; globs in them, `*.py`, `**/x` |
+| path | `/a_b/c`, `./a`, `../a`, `~/a`, `a/_b`, `C:\x_y`, `\\host\x`, `%VAR%\x`; globs in paths, `*.py`, `**/x` |
 | identifier | `__init__`, `a._b`, `a::_b`, `a->_b`, `*args`, `**kwargs`, `/*x*/`; `snake_case` needs no rule |
 | name | `@types/node`, `@some_one_` |
-| product | `a*b*c`, `x**2 + y**2`, `HEAD~~1`: marks between two ASCII letters, digits or brackets that pair with none outside |
-| spoiler | `||x||`, no blank inside its ends, no letter outside them; Markdown is read inside it |
+| product | `a*b*c`, `x**2 + y**2`, `HEAD~~1`: marks between two ASCII letters, digits or brackets, if they pair with no mark outside |
+| spoiler | `||x||`, with no blank just inside its ends and no letter just outside; Markdown inside it is read |
 | script | `<sub>2</sub>`, `<sup>2</sup>` |
 
 Marks or punctuation at the end of a span stay outside (`**https://a.b/**`, `see /a_b/c_d.`). Intended emphasis
-stays: `*word*`, `_word_`, `**bold**`, `__Bold__`, `**API**s`, `~~x~~`. `$5 and $6` is no formula.
+stays: `*word*`, `_word_`, `**bold**`, `__Bold__`, `**API**s`, `~~x~~`. `$5 and $6` is not a formula.
 """  # noqa: E501 - a table
 
 import re
@@ -48,7 +48,7 @@ _AMOUNT = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
 
 _W = "[A-Za-z0-9_]"
 _STOP = r"(?(star)(?!\*))(?(wave)(?!~))"
-"""A span directly after a mark ends where that mark occurs again. Nothing after it is read twice."""
+"""A span directly after a mark ends where that mark occurs again, so that no text is read twice."""
 
 _GLOB = rf"{_STOP}\*{{1,2}}(?=[./])"
 _TOKEN = re.compile(
@@ -119,7 +119,7 @@ class LiteralSpans:
         return self._opaque[index] if index >= 0 and position < self._opaque[index].end else None
 
     def next_start(self, position: int, default: int) -> int:
-        """Return where the first span after a position begins; `default` without one."""
+        """Return where the first span after a position begins; `default` if there is none."""
         index = bisect_right(self._starts, position)
         return self._starts[index] if index < len(self._starts) else default
 
@@ -175,7 +175,7 @@ class _Scanner:
         return sorted([*self._spans, *products], key=lambda span: span.start)
 
     def _take(self, match: re.Match[str]) -> int:  # noqa: PLR0911 - one return per kind
-        """Record what a match is. Return where to continue."""
+        """Record the kind of a match. Return where to continue."""
         start, end = match.span()
         match match.lastgroup:
             case "ticks":
@@ -246,7 +246,7 @@ def _word_start(text: str, position: int, special: int) -> int:
 
 
 class _Closers:
-    """Finds the ends of openings. Each end is searched once, so that unclosed openings cost nothing."""
+    """Finds closing marks. Remembers the last one of each kind, so that unclosed openings cost no search."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -268,7 +268,7 @@ class _Closers:
         return closing.end() if closing else position
 
     def formula_end(self, opening: re.Match[str]) -> int:
-        """Return the end of the formula that a match opens; 0 without an end."""
+        """Return the end of the formula that a match opens; 0 if it has none."""
         mark = f"\\end{{{opening['env']}}}" if opening["env"] else _CLOSERS[opening[0]]
         if mark not in self._last:
             self._last[mark] = self._text.rfind(mark)

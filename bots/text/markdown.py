@@ -75,7 +75,7 @@ class _TreeBuilder:
                 return tree.Paragraph(children=self._leaf(stream))
 
     def _leaf(self, stream: Iterator[Token]) -> tuple[tree.Inline, ...]:
-        """Read a block with one `inline` token, and its close."""
+        """Read a block's one `inline` token and its closing token."""
         content = next(stream).content
         next(stream)
         return _inlines(inline_tokens(content))
@@ -146,7 +146,7 @@ def _without_box(item: tuple[tree.Block, ...]) -> tuple[tuple[tree.Block, ...], 
 
 
 def _with_breaks(cell: Iterable[tree.Inline]) -> tuple[tree.Inline, ...]:
-    """Return a cell with line breaks for its `<br>`. Markdown has no other line break in cells, and models write it."""
+    """Replace each `<br>` in a cell by a line break. Models write it, because cells cannot have other line breaks."""
     inlines: list[tree.Inline] = []
     for inline in cell:
         if isinstance(inline, tree.Style):
@@ -194,7 +194,7 @@ def _wrap(
     if opening is None or deep:
         return content
     if opening.markup == "autolink":
-        # Its label is an address too, so nothing in it may be a mark.
+        # The label is an address too, so no character in it may act as a mark.
         label = escape_url("".join(part.text for part in content if isinstance(part, tree.Text)))
         content = [_text(label)]
     if opening.type == "link_open":
@@ -303,7 +303,7 @@ _HALF_LINE = re.compile(r"[ >]*(?:=+|[*+]|#{1,6}|[ :|-]*)[ ]*")
 """A last line whose meaning is not decided yet: half a rule, a heading's or item's marker, a table's second row."""
 
 _LONGEST_HALF = 200
-"""A longer last line is decided, characters."""
+"""Maximum length of such a line, characters. The meaning of a longer one is certain."""
 
 
 def close_open(markdown: str) -> str:

@@ -7,10 +7,10 @@ from typing import TypeAlias
 from bots.text.characters import safe_cut
 
 _TOLERANCE = 8
-"""Share of a message that may stay empty, because another rendering costs more than the rest is worth."""
+"""Up to 1/8 of a message may stay empty, because filling it is not worth another rendering."""
 
 RENDERED_KEPT = 64
-"""Rendered messages that each platform keeps: an answer is rendered when it is split, and sent soon after."""
+"""Number of rendered messages that each platform caches, because an answer is split and sent soon after."""
 
 _FIRST = 1_000
 """Length of the first guess, characters: cheap to render, and long enough to learn from."""
@@ -20,7 +20,7 @@ Fits: TypeAlias = Callable[[str], bool]
 """Returns whether Markdown fits into one message. A part of a fitting text is assumed to fit too."""
 
 Wrap: TypeAlias = Callable[[Sequence[str]], str]
-"""Makes Markdown of some rows: lines in a fence, table rows below their header."""
+"""Turns rows into Markdown: lines of code into a fence, or table rows into a table with a header."""
 
 
 class SizeEstimator:

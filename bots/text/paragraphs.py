@@ -14,7 +14,7 @@ _MARKS = "*_~`\\"
 _REACH = 64
 
 _LONGEST_LITERAL = 2_000
-"""How far after a cut a literal span may end that the cut would split, characters."""
+"""Maximum length of the part of a literal span after a cut, characters. Longer spans may be cut."""
 
 _STOP = 6
 """Characters that may follow the end of a sentence."""

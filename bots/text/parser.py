@@ -1,4 +1,4 @@
-"""markdown-it-py configured for chat: no references, only `<details>` of HTML, limited nesting, emphasis next to CJK.
+"""markdown-it-py configured for chat: no references, no HTML but `<details>`, limited nesting, emphasis next to CJK.
 
 Literal spans (`bots/text/literals.py`) are removed before any other rule reads a paragraph.
 """
@@ -128,7 +128,7 @@ def _engine() -> MarkdownIt:
     engine.inline.ruler.at("text", _text)
     engine.inline.ruler.before("text", "literal", _literal)
     engine.enable(["table", "strikethrough"])
-    # References hide text, and a piece without their definitions could not be rendered.
+    # References hide text, and a piece could not be rendered without the definitions in other pieces.
     engine.disable(["reference", "html_block", "html_inline", "text_join"])
     engine.core.ruler.enableOnly(["normalize", "block"])
     rules = engine.block.ruler

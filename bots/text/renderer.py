@@ -217,7 +217,7 @@ def _lines(text: str, *, flat: bool = False) -> list[_Line]:
 
 
 def _would_mix(before: str, after: str, inline: tree.Inline) -> bool:
-    """Return whether two neighbors would merge, because a delimiter precedes the same delimiter."""
+    """Return whether two neighbors would merge, because one ends with the delimiter that the next begins with."""
     if isinstance(inline, tree.Text | tree.Break):
         return False
     return before[-1:] == after[:1] != "" and after[0] in "*~`"

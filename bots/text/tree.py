@@ -9,7 +9,7 @@ Align: TypeAlias = Literal["", "left", "center", "right"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Native:
-    """The meaning of a text for which a platform may have its own form.
+    """The meaning of a text that a platform may show in its own form.
 
     Attributes:
         kind: An address, a formula, or subscript or superscript text.
