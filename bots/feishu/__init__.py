@@ -1,1 +1,1 @@
-"""Feishu and Lark: receives over the long connection or a webhook, and answers with streaming cards."""
+"""Feishu and Lark: receives events over the long connection or a webhook, and answers with streaming cards."""

@@ -1,4 +1,4 @@
-"""The Feishu and Lark adapter: receives over the long connection or a webhook, and sends with the REST API."""
+"""The Feishu and Lark adapter: receives over the long connection or a webhook, and sends through the REST API."""
 
 import logging
 import time
@@ -64,16 +64,16 @@ class FeishuAdapter(
     SupportsPrivateChats,
     SupportsTranscripts,
 ):
-    """A Feishu or Lark app over the long connection, or with a webhook.
+    """A Feishu or Lark app, connected through the long connection or a webhook.
 
     `FeishuMessages` sends messages, and `ReactionIndicator` shows work in progress.
 
-    The constructor does not connect. It imports the SDK's frame (0.2 s), or the cipher for a webhook (0.1 s).
+    The constructor does not connect. It imports the SDK's frame (0.2 s) or, for a webhook, the cipher (0.1 s).
 
     Args:
         config: The section of the channel.
         name: Instance name: the key of the section in `channels`.
-        commands: The commands that entries of the bot's menu may call.
+        commands: The commands that the bot's menu may run.
         timeouts: Time limits and delays. Tests pass short ones.
         now: Wall clock.
     """
@@ -182,7 +182,7 @@ class FeishuAdapter(
 
     @override
     async def find_transcript(self, attachment: Attachment, audio: Path) -> Transcript | None:
-        """Return what Feishu recognizes in a voice message."""
+        """Return Feishu's transcript of a voice message."""
         return await self._speech.find_transcript(attachment, audio)
 
     @override
@@ -211,15 +211,15 @@ class FeishuAdapter(
         return await self._webhook.handle(intake, request) if self._webhook else RETRY_LATER
 
     def _check_credentials(self) -> None:
-        """Reconnect because Feishu refuses the secret. Health says so until Feishu accepts it again.
+        """Reconnect because Feishu refuses the secret. Until Feishu accepts it again, health reports the refusal.
 
-        A long connection outlives its secret, and messages that arrive over it could not be answered.
+        A long connection stays open after its secret is revoked, but the bot could not answer the messages that arrive.
         """
         if self.tracker.state is ConnectionState.CONNECTED:
             self.connection.reconnect()
 
     async def _identify(self, receiver: FeishuReceiver) -> None:
-        """Ask for the bot's own ID, which is needed to recognize mentions. Raises ConnectionFailure."""
+        """Get the bot's own ID, which is needed to recognize mentions. Raises ConnectionFailure."""
         try:
             receiver.bot = await self._api.get_bot()
         except FeishuError as error:
@@ -262,5 +262,5 @@ class FeishuAdapter(
 
 def build(name: str, config: FeishuConfig, commands: Sequence[CommandInfo]) -> Adapter:
     """Return the adapter. Feishu has no list to register commands in."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # Otherwise it logs every request.
     return FeishuAdapter(config, name=name, commands=commands)

@@ -21,7 +21,7 @@ _USERS = "/open-apis/contact/v3/users/batch"
 _REACTION_GONE = 231007
 
 _MAX_WAIT_S = 3.0
-"""Maximum wait, seconds. The caller decides about longer ones."""
+"""Longest wait of a call for the rate limit, seconds. If it would be longer, the caller decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class MessageContent:
     Attributes:
         type: `interactive`, `image`, `file` or `text`.
         value: The content of that type, before it becomes a JSON string.
-        uuid: At most 50 characters. The platform drops repetitions within an hour.
+        uuid: Idempotency key, at most 50 characters. The platform drops repetitions within an hour.
     """
 
     type: str
@@ -50,7 +50,7 @@ class MessageContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
-    """A message of the bot: its ID, and when it was created by the platform's clock (Unix seconds; 0 = unknown)."""
+    """A message of the bot: its ID, and its creation time by the platform's clock (Unix seconds; 0 = unknown)."""
 
     id: str
     created_at: float = 0.0
@@ -58,11 +58,11 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPage:
-    """Some members of a group.
+    """One page of a group's members.
 
     Attributes:
         names: Names by open ID.
-        page_token: Where to continue; "" = this is the last page.
+        page_token: Token of the next page; "" = this is the last page.
     """
 
     names: Mapping[str, str]
@@ -82,7 +82,9 @@ class FeishuApi:
         data = await self._rest.call("GET", "/open-apis/bot/v3/info")
         bot = data.get("bot")
         if not isinstance(bot, dict) or not bot.get("open_id"):
-            raise FeishuError("Feishu did not return the bot's id: turn on the app's bot ability")
+            raise FeishuError(
+                "Feishu did not return the bot's ID: turn on the app's bot capability"
+            )
         name = str(bot.get("app_name") or "")
         return FeishuBot(open_id=str(bot["open_id"]), name=name, channel=self._rest.channel)
 
@@ -115,7 +117,7 @@ class FeishuApi:
     async def patch(
         self, message: str, card: Mapping[str, object], *, is_frame: bool = False
     ) -> None:
-        """Replace the card of a message. `is_frame`: a later card will contain all of this one and more."""
+        """Replace the card of a message. `is_frame`: whether a later card will contain everything in this one."""
         body = json_body({"content": dump_json(card)})
         async with rate_limited(self._patches, is_frame=is_frame):
             await self._rest.call("PATCH", _path(message), body=body)
@@ -168,7 +170,7 @@ class FeishuApi:
         return MemberPage(names=names, page_token=more)
 
     async def list_users(self, users: Sequence[str]) -> Mapping[str, str]:
-        """Return the names of up to 50 people by open ID. Leaves out people whom the app may not see."""
+        """Return the names of up to 50 people by open ID. Omits people whom the app may not see."""
         params: QueryParams = {"user_ids": list(users), "user_id_type": "open_id"}
         data = JsonNode(await self._rest.call("GET", _USERS, params=params))
         return {item.text("open_id"): item.text("name") for item in data.items("items")}
@@ -237,22 +239,23 @@ def call_limiter(rest: FeishuRestClient) -> AccountLimiter:
     return AccountLimiter(
         CALL_WINDOWS,
         max_wait_s=_MAX_WAIT_S,
-        divide_limit=lambda limit: rest.divide_limit(limit),  # noqa: PLW0108 - it is set later
+        divide_limit=lambda limit: rest.divide_limit(limit),  # noqa: PLW0108 - the attribute is set later
     )
 
 
 @asynccontextmanager
 async def rate_limited(limiter: AccountLimiter, *, is_frame: bool = False) -> AsyncIterator[None]:
-    """Make a call inside the block as soon as the app may. A 429 for the whole app also delays the next calls.
+    """Wait for the rate limit, then make a call inside the block. A 429 for the whole app delays the next calls too.
 
     Args:
         limiter: The limiter of the called API.
-        is_frame: Drop the call instead of delaying it, because a later call will contain all of it and more.
+        is_frame: Whether to drop the call instead of delaying it, because a later call will contain everything in this
+            one.
     """
     try:
         await limiter.acquire(share=FRAME_SHARE if is_frame else None)
     except DeliveryError as error:
-        text = "the app's rate limit of Feishu is used up for now"
+        text = "the app has used up Feishu's rate limit for now"
         raise FeishuError(text, retryable=True, retry_after_s=error.retry_after_s) from None
     try:
         yield

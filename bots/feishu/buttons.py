@@ -11,7 +11,7 @@ CARD_ACTION = "card.action.trigger"
 
 
 def parse_button_press(envelope: JsonNode, channel: str) -> ButtonPress | None:
-    """Return the press of a callback; None if the button is not ours.
+    """Return the press that a callback reports; None if the button is not ours.
 
     Callbacks of the old kind have no header, and their fields are at the top level.
     """

@@ -1,9 +1,9 @@
 """Card entities: creates them, and finds the entity of a message.
 
-A streaming card is a separate entity, which a message shows and which is changed by its own ID. So the ID of such a
-message consists of the platform's ID, a space, and the card's ID. If the app may not create entities (the scope
-`cardkit:card:write` is missing, or the platform has no CardKit), cards are sent whole and replaced by PATCH, until the
-process restarts.
+A streaming card is a separate entity with its own ID. A message shows it, and updates name the entity. That is why the
+ID of such a message consists of the platform's message ID, a space, and the card's ID. If the app may not create
+entities (the scope `cardkit:card:write` is missing, or the platform has no CardKit), cards are sent whole and replaced
+by PATCH until the process restarts.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _KEPT = 1000
 _FAILURES = 3
-"""After this many consecutive temporary failures, entities are given up too."""
+"""After this many consecutive temporary failures, no more entities are created either."""
 
 _CLOCKS_S = 2.0
 """Maximum difference between the platform's clocks, seconds."""
@@ -34,7 +34,7 @@ class CardEntities:
     Args:
         kit: The CardKit API.
         enabled: Whether the configuration permits streaming cards.
-        on_disabled: Called once with the reason, for the admin, when cards stop streaming.
+        on_disabled: Called once, with the reason for the admin, when cards can no longer stream.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class CardEntities:
         self.usable = enabled
 
     async def create(self, uuid: str, card: Card) -> CardEntity | None:
-        """Return the entity to send with `uuid`, always the same one; None = send the card whole."""
+        """Return the entity to send with `uuid`, the same one on each call; None = send the card whole."""
         if uuid in self._created:
             return self._created[uuid]
         if not self.usable:
@@ -72,14 +72,14 @@ class CardEntities:
             return
         self.usable = False
         why = f"the app lacks the scope {SCOPE}" if error.code == SCOPE_CODE else str(error)
-        log.info("answers do not stream, their cards are replaced (PATCH): %s", why)
-        self._on_disabled(f"answers grow by replacing their cards, they do not stream: {why}")
+        log.info("answers do not stream: cards are replaced (PATCH) instead: %s", why)
+        self._on_disabled(f"answers grow by replacing their cards, because cards cannot stream: {why}")
 
     async def register(self, sent: SentMessage, made: CardEntity) -> MessageId:
         """Return the ID of the message that shows a sent entity.
 
         After a crash, the platform may treat the send as a repetition and return the first message. That message shows
-        another entity, which is looked up.
+        another entity, so this method looks it up.
         """
         card_id = made.id
         if sent.created_at and made.created_at and sent.created_at < made.created_at:
@@ -99,7 +99,7 @@ class CardEntities:
         return plain, card_id or self._cards.get(plain, "")
 
     async def find_card(self, message: str) -> str:
-        """Ask for the entity of a message; "" if it shows none."""
+        """Look up the entity of a message; "" if it shows none."""
         try:
             card_id = await self._kit.get_card_id(message)
         except FeishuError as error:

@@ -1,11 +1,12 @@
-"""Converts any card to Markdown: JSON 1.0 and 2.0, the substitute for old clients, the platform's own form. Pure.
+"""Converts cards in all forms to Markdown: JSON 1.0 and 2.0, the substitute for old clients, the stored form. Pure.
 
 The platform has four forms of one card:
 - As sent (`user_card_content`): JSON 1.0 (`elements`) or 2.0 (`body.elements`).
-- In an event: the same as a text in `user_dsl`, next to a substitute for old clients.
-- For old clients: `title`, and `elements` with one list for each line. For JSON 2.0, this only asks to upgrade.
+- In an event: the same JSON as a string in `user_dsl`, next to a substitute for old clients.
+- For old clients: `title`, and `elements` with one list for each line. For a card in JSON 2.0, it only asks people to
+  upgrade.
 - As stored by the platform (`raw_card_content`): `json_card`, with the fields of each element in `property`, names in
-camel case, and Markdown parsed. Only this form contains cards made from a template.
+camel case, and Markdown already parsed. Only this form contains cards made from a template.
 """
 
 import re
@@ -23,13 +24,13 @@ _MAX_ROWS = 200
 """Maximum number of rows of a table or chart to read."""
 
 _UPGRADE = ("请升级至最新版本客户端", "Please upgrade to the latest version")
-"""Beginning of the platform's substitute for a card in JSON 2.0."""
+"""How the platform's substitute for a card in JSON 2.0 begins."""
 
 _STYLES = (("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
 
 
 def card_markdown(content: JsonNode, people: People) -> str:
-    """Return the text of a card; "" if it has none or the platform does not show it.
+    """Return the text of a card; "" if it has none or the platform withholds it.
 
     >>> card = {"schema": "2.0", "header": {"title": {"tag": "plain_text", "content": "Build"}},
     ...         "body": {"elements": [{"tag": "markdown", "content": "failed"}]}}
@@ -69,7 +70,7 @@ def _elements(card: JsonNode) -> list[object]:
 
 
 def _unwrapped(content: JsonNode) -> tuple[JsonNode, JsonNode]:
-    """Return the card, and the names that the platform stores with its own form."""
+    """Return the card, and the names that the platform stores with it."""
     for name in ("user_dsl", "json_card"):
         if card := JsonNode.parse(content.raw(name)):
             return card, JsonNode.parse(content.raw("json_attachment"))
@@ -170,7 +171,7 @@ class _CardReader:
         return self.inside(node, " ")
 
     def columns(self, node: JsonNode) -> str:
-        """Return columns below each other, or in one line if each has only one line."""
+        """Return columns one below the other, or on one line if each has only one line."""
         columns = [self._element(column) for column in node.values("columns")]
         between = "\n" if any("\n" in column for column in columns) else " | "
         return between.join(filter(None, columns))

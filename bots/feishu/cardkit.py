@@ -12,12 +12,12 @@ from bots.feishu.rest import FeishuRequest, FeishuRestClient, json_body
 
 _CARDS = "/open-apis/cardkit/v1/cards"
 _CREATE_S = 5.0
-"""Time limit for creating a card, seconds. Nothing is shown before, and the answer can also be shown without one."""
+"""Time limit for creating a card, seconds. Nothing is visible until then, and an answer needs no entity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardEntity:
-    """A card entity, and when it was created by the platform's clock (whole Unix seconds; 0 = unknown)."""
+    """A card entity, and its creation time by the platform's clock (whole Unix seconds; 0 = unknown)."""
 
     id: str
     created_at: float
@@ -34,7 +34,7 @@ class CardKitApi:
         self._limiter = call_limiter(rest)
 
     async def create(self, card: Card) -> CardEntity:
-        """Create a card, which can be sent once within 14 days. It is invisible until then."""
+        """Create a card, which is invisible until it is sent. It can be sent once, within 14 days."""
         body = json_body({"type": "card_json", "data": dump_json(card)})
         async with rate_limited(self._limiter):
             answer = await self._rest.request(
@@ -46,12 +46,12 @@ class CardKitApi:
         return CardEntity(id=card_id, created_at=_date(answer))
 
     async def update_text(self, card_id: str, text: str, *, sequence: int) -> None:
-        """Set the card's text. Clients type added text, and replace other changes at once."""
+        """Set the card's text. Clients animate appended text, and show any other change at once."""
         path = f"{_path(card_id)}/elements/{TEXT_ELEMENT_ID}/content"
         await self._put(path, {"content": text, "sequence": sequence}, is_frame=True)
 
     async def set_streaming(self, card_id: str, *, on: bool, sequence: int) -> None:
-        """Start or end streaming of the card's text. Streaming ends after ten minutes."""
+        """Start or stop streaming the card's text. Streaming ends by itself after ten minutes."""
         settings = dump_json({"config": {"streaming_mode": on}})
         body = json_body({"settings": settings, "sequence": sequence})
         async with rate_limited(self._limiter):

@@ -15,21 +15,21 @@ Card = Mapping[str, object]
 Element = Mapping[str, object]
 
 TEXT_ELEMENT_ID = "answer"
-"""ID of the element whose text streams. It has letters, digits and underscores, and begins with a letter."""
+"""ID of the element whose text streams. It may have letters, digits and underscores, and begins with a letter."""
 
-TOKEN_FIELD = "token"  # noqa: S105 - a field's name
+TOKEN_FIELD = "token"  # noqa: S105 - a field name
 PRIVATE_FIELD = "private"
-"""Keys of a press: the button's token, and whether the chat is private, which the platform does not say."""
+"""Keys of a press: the button's token, and whether the chat is private, which the platform does not report."""
 
 MAX_BYTES = 30_000
-"""Maximum size of a card as sent, JSON in JSON, bytes. The platform accepts 30 KB for the whole body of a request."""
+"""Maximum size of a card as sent (JSON in JSON), bytes. The platform limits the whole request body to 30 KB."""
 
 _STREAMING_CONFIG: Card = {
     "print_frequency_ms": {"default": 30},
     "print_step": {"default": 5},
     "print_strategy": "fast",
 }
-"""How clients type text that a streaming card adds: 160 characters a second, and the rest at once when more arrives.
+"""How clients animate appended text: 160 characters a second, and the rest at once when more text arrives.
 
 The platform's default of 14 a second is slower than any model.
 """
@@ -46,7 +46,7 @@ class CardFooter:
 
     Attributes:
         buttons: The buttons, in order.
-        private: Whether only one person and the bot are in the chat.
+        private: Whether the chat contains only one person and the bot.
         note: The gray line of a growing card.
     """
 
@@ -59,11 +59,11 @@ NO_FOOTER = CardFooter()
 
 
 def final_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return the card of a finished answer: its exact text, and its buttons.
+    """Return the card of a finished answer: its exact text and its buttons.
 
     Args:
         markdown: Already in Feishu's dialect (`format.render`).
-        footer: The buttons. They are left out if the card would be too large.
+        footer: The buttons. They are omitted if the card would be too large.
 
     >>> final_card("hi")["body"]
     {'elements': [{'tag': 'markdown', 'content': 'hi'}]}
@@ -78,7 +78,7 @@ def progress_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
 
 
 def streaming_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return the card entity of an answer that grows only by its text element."""
+    """Return the card entity of a growing answer. Only its text element changes."""
     text = {**_markdown(markdown), "element_id": TEXT_ELEMENT_ID}
     return _fit_buttons(
         [text, _note(footer.note)], footer, streaming_mode=True, streaming_config=_STREAMING_CONFIG
@@ -86,7 +86,7 @@ def streaming_card(markdown: str, footer: CardFooter = NO_FOOTER) -> Card:
 
 
 def plain_text_card(text: str, *, final: bool, footer: CardFooter = NO_FOOTER) -> Card:
-    """Return a card without markup, for a text whose Markdown the platform refused."""
+    """Return a card without formatting, for a text whose Markdown the platform refused."""
     body = {
         "tag": "div",
         "text": {"tag": "plain_text", "content": non_empty(clean_outbound(text))},
@@ -100,7 +100,7 @@ def note_card(text: str) -> Card:
 
 
 def non_empty(markdown: str) -> str:
-    """Return the content of the text element of a streaming card, which is never empty."""
+    """Return the content of a streaming card's text element, which must not be empty."""
     return markdown if markdown.strip() else _EMPTY
 
 
@@ -132,7 +132,7 @@ def _note(text: str) -> Element:
 
 
 def _buttons(footer: CardFooter) -> list[Element]:
-    """Return a wrapping row, because JSON 2.0 has no `action` element."""
+    """Return a row of buttons that wraps, because JSON 2.0 has no `action` element."""
     if not footer.buttons:
         return []
     columns = [

@@ -1,7 +1,7 @@
-"""The reader of Feishu messages: converts any message to Markdown and files. Pure.
+"""Reads Feishu messages: converts any message to Markdown and files. Pure.
 
-It reads messages of events (`im.message.receive_v1`) and items of `GET im/v1/messages/:id`, which are quoted and
-forwarded messages, and cards of other bots.
+It reads the messages in events (`im.message.receive_v1`) and the items of `GET im/v1/messages/:id`, which are quoted
+messages, forwarded messages, and other bots' cards.
 """
 
 import re
@@ -33,29 +33,29 @@ _MIMES: Mapping[str, str] = {
     ".xls": "application/vnd.ms-excel", ".xlsx": f"{_OFFICE}.spreadsheetml.sheet", ".xml": "application/xml",
     ".zip": "application/zip",
 }  # fmt: skip
-"""Not `mimetypes`, because it reads files of the machine, so its answers differ between machines."""
+"""MIME types by suffix. Replaces `mimetypes`, whose results depend on files of the machine."""
 _PICTURE = "image.png"
-"""Pictures have no name or type. The platform stores most as PNG or JPEG."""
+"""Name of pictures, which have no name or type of their own. The platform stores most as PNG or JPEG."""
 
 MERGE_FORWARD = "merge_forward"
-"""The type of a message that contains others."""
+"""The type of a message that contains other messages."""
 
 CARD = "interactive"
 
 FORWARDED_NAME = "forwarded-messages.md"
-"""The name of the file with forwarded messages that are too long for the prompt."""
+"""Name of the file for forwarded messages that are too long for the prompt."""
 
 FORWARDED_REF = "forwarded/"
-"""Prefix of the reference to this file. The ID of the message that contains them follows."""
+"""Prefix of the reference to this file. The ID of the message that contains the forwarded messages follows."""
 
 MAX_FORWARDED_CHARS = 8_000
 """Maximum length of forwarded messages in the prompt, about 2,000 tokens. Longer ones become a file."""
 
 _PAUSE_MS = 5 * 60_000
-"""Pause after which forwarded messages show the time again, seconds."""
+"""Pause after which forwarded messages show the time again, milliseconds."""
 
 _MAX_LEVELS = 10
-"""Maximum nesting of forwarded messages to read. Deeper ones are dropped."""
+"""Maximum nesting of forwarded messages to read. Deeper messages are dropped."""
 
 _PLACEHOLDER = re.compile(r"@_user_(\d{1,6})( ?)|(@_all)(?!\w)")
 
@@ -69,7 +69,7 @@ class FeishuContent:
     """The content of a message.
 
     Attributes:
-        text: Its text as Markdown. A message without text, such as a sticker, is a line in brackets.
+        text: Its text as Markdown. A message without text, such as a sticker, becomes a line in brackets.
         attachments: Its files.
         mentions: Names of mentioned people by open ID.
         unnamed: IDs of people (`ou_...`) and groups (`oc_...`) in the text whose names are missing.
@@ -82,7 +82,7 @@ class FeishuContent:
 
     @property
     def files(self) -> list[str]:
-        """One line for each file, for a quotation."""
+        """One line per file, for a quotation."""
         return [f"[{file.kind}: {file.name}]" for file in self.attachments]
 
 
@@ -93,7 +93,7 @@ class _Source:
     Attributes:
         value: Its content.
         people: Names.
-        holder: The message from which its files are fetched.
+        holder: ID of the message from which to fetch its files.
         own_id: The bot's open ID, to leave out mentions of the bot.
     """
 
@@ -121,7 +121,7 @@ def read_message(
         message: `event.message` of an event, or an item of the API.
         names: Names of people and groups by ID.
         own_id: The bot's open ID, to leave out mentions of the bot.
-        held: The messages that a forwarded message contains: the other items of the API's response.
+        held: The messages inside a forwarded message, that is, the other items of the API's response.
 
     Raises:
         UnsupportedContent: The content is not a JSON object.
@@ -164,7 +164,7 @@ def forwarded_text(items: Sequence[JsonNode], names: Mapping[str, str]) -> str:
     r"""Return the text of forwarded messages, for a file.
 
     Args:
-        items: The response of the API: the message that contains them, followed by them.
+        items: The API's response: the message that contains the others, then those messages.
         names: Names of people by ID.
 
     >>> said = {"msg_type": "text", "sender": {"id": "ou_1"}, "body": {"content": '{"text": "hi"}'}}
@@ -175,7 +175,7 @@ def forwarded_text(items: Sequence[JsonNode], names: Mapping[str, str]) -> str:
 
 
 def _raw_content(message: JsonNode) -> str:
-    """Return the content, a JSON text. In events it is at the top level, and in items of the API in the body."""
+    """Return the content, a JSON string. Events have it at the top level, and items of the API in `body`."""
     return message.raw("content") or message["body"].raw("content")
 
 
@@ -188,7 +188,7 @@ def _content(message: JsonNode) -> JsonNode:
     value = parse_json(_raw_content(message))
     if not isinstance(value, dict):
         kind = message_type(message)[:40]
-        raise UnsupportedContent(f"the content of a message of type {kind!r} is no JSON object")
+        raise UnsupportedContent(f"the content of a message of type {kind!r} is not a JSON object")
     return JsonNode(value)
 
 
@@ -213,7 +213,7 @@ def _resolve_mentions(text: str, message: JsonNode, own_id: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         if match[3]:
             return "@all"
-        # The text after it may begin with a digit: `@_user_1` before `9:00`.
+        # The text after the placeholder may begin with a digit: `@_user_1` before `9:00`.
         for end in range(len(match[1]), 0, -1):
             name = names.get(f"@_user_{match[1][:end]}")
             if name is not None:
@@ -258,7 +258,7 @@ def _upload(kind: Kind) -> "_Reader":
 
 
 def _line(what: str, *fields: str) -> "_Reader":
-    """Return a reader for messages that one line describes."""
+    """Return a reader for messages that are described in one line."""
 
     def read(source: _Source) -> FeishuContent:
         return FeishuContent(text=named(what, *map(source.value.text, fields)))
@@ -327,7 +327,7 @@ def _vote(source: _Source) -> FeishuContent:
 
 
 def _unknown(source: _Source, kind: str) -> FeishuContent:
-    """Describe a message of an unknown type, with fields that look like its text."""
+    """Describe a message of an unknown type, and include fields that look like text."""
     fields = ("title", "name", "topic", "summary", "text", "content")
     words = list(dict.fromkeys(filter(None, map(source.value.text, fields))))
     note = f"[Not readable here: a message of type {kind[:40] or 'unknown'}]"
@@ -359,7 +359,7 @@ _READERS: Mapping[str, _Reader] = {
     "todo": _todo,
     "vote": _vote,
 }
-"""Every documented type except `merge_forward`, which contains other messages."""
+"""Readers of all documented types except `merge_forward`, which contains other messages."""
 
 
 def _picture(holder: str, key: str) -> Iterator[Attachment]:
@@ -397,7 +397,7 @@ def _resource(holder: str, key: str, kind: str) -> str:
 
 
 def _read_forwarded(message: JsonNode, held: Sequence[JsonNode], people: People) -> FeishuContent:
-    """Return forwarded messages as text if they are short, else as a file that is created when it is fetched."""
+    """Return forwarded messages as text if they are short, or else as a file, which is created when it is fetched."""
     message_id = message.text("message_id")
     transcript = _Transcript(message, held, people)
     if held and len(transcript.text) <= MAX_FORWARDED_CHARS:
@@ -409,7 +409,7 @@ def _read_forwarded(message: JsonNode, held: Sequence[JsonNode], people: People)
 
 
 class _Transcript:
-    """Forwarded messages as text: one line each, with further lines indented and times after pauses.
+    """Forwarded messages as text. The first line of each is not indented. Times are shown after pauses.
 
     People without a name get numbers.
 

@@ -32,11 +32,11 @@ _GRANTED = 1
 
 _STATES: Mapping[int, str] = {
     0: "it is not installed in the tenant yet",
-    1: "the tenant switched it off",
-    3: "it is installed and not switched on yet",
-    4: "an update waits to be switched on",
-    5: "its licence has ended",
-    6: "the tenant's plan has ended or was downgraded",
+    1: "the tenant disabled it",
+    3: "it is installed but not enabled yet",
+    4: "an update is waiting to be enabled",
+    5: "its license has expired",
+    6: "the tenant's plan has expired or was downgraded",
 }
 """`activate_status` of bot/v3/info; 2 = enabled."""
 
@@ -63,10 +63,12 @@ _REQUIRED_SCOPES = (
     ),
     _RequiredScope(
         ("im:message:update", "im:message"),
-        "the card does not grow and stays unfinished",
+        "cards neither grow nor get finished",
         essential=True,
     ),
-    _RequiredScope(("im:message.reactions:write_only", "im:message"), "no signs that it works"),
+    _RequiredScope(
+        ("im:message.reactions:write_only", "im:message"), "no reactions that show progress"
+    ),
     _RequiredScope(
         ("im:message:readonly", "im:message", "im:message.history:readonly"), "no files from people"
     ),
@@ -74,15 +76,15 @@ _REQUIRED_SCOPES = (
 )
 _ALL_GROUP_MESSAGES = _RequiredScope(
     ("im:message.group_msg", "im:message.group_msg:readonly"),
-    "group_policy: open sees only mentions",
+    "with group_policy: open, the bot sees only mentions",
 )
 
 
 async def diagnose(
     section: FeishuConfig, options: DiagnosisOptions, *, timeouts: FeishuTimeouts = TIMEOUTS
 ) -> Sequence[CheckResult]:
-    """Check the app of a section's ID and secret. Does not disturb a running service."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one INFO line a request, else
+    """Check the app that a section configures. Does not disturb a running service."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # Otherwise it logs every request.
     app = FeishuApp(
         app_id=section.app_id, app_secret=section.app_secret, domain=section.domain.rstrip("/")
     )
@@ -117,7 +119,7 @@ async def _run_checks(
 
 
 def _as_warning(finding: CheckResult) -> CheckResult:
-    """Return a warning instead of a problem that an unpublished app cannot avoid."""
+    """Turn a problem that every unpublished app has into a warning."""
     is_later = finding.subject in {"app", "permissions", "connection"}
     return (
         replace(finding, severity=Severity.WARNING)
@@ -131,7 +133,7 @@ async def _credentials(rest: FeishuRestClient, channel: str) -> CheckResult:
         await rest.authenticate()
     except FeishuError as error:
         return problem("app secret", error.user_message, _app_fix(error, channel))
-    return ok("app secret", "belongs to the app id")
+    return ok("app secret", "matches the app ID")
 
 
 async def _bot(rest: FeishuRestClient, channel: str) -> CheckResult:
@@ -144,11 +146,11 @@ async def _bot(rest: FeishuRestClient, channel: str) -> CheckResult:
     state = bot.get("activate_status")
     if isinstance(state, int) and state in _STATES:
         fix = f"{_PUBLISH} {_CONSOLE}; an admin of the tenant may have to approve it"
-        return problem("app", f"it is not in use: {_STATES[state]}", fix)
+        return problem("app", f"it cannot be used: {_STATES[state]}", fix)
     if not bot.get("open_id"):
         fix = f"Add Features, Bot {_CONSOLE}, then {_PUBLISH}"
-        return problem("app", "its bot ability is off", fix)
-    return ok("app", f"{bot.get('app_name') or 'the bot'} is switched on")
+        return problem("app", "its bot capability is off", fix)
+    return ok("app", f"{bot.get('app_name') or 'the bot'} is enabled")
 
 
 def _app_fix(error: FeishuError, channel: str) -> str:
@@ -164,7 +166,7 @@ async def _permissions(rest: FeishuRestClient, section: FeishuConfig) -> list[Ch
     try:
         data = await rest.call("GET", "/open-apis/application/v6/scopes")
     except FeishuError as error:
-        text = f"could not be asked for: {error.user_message}"
+        text = f"could not be read: {error.user_message}"
         return [note("permissions", text)]
     granted = set(_granted(data.get("scopes")))
     streaming = [_streaming(granted, section)] if section.streaming is not False else []
@@ -175,7 +177,7 @@ def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
     needs = [*_REQUIRED_SCOPES, *([_ALL_GROUP_MESSAGES] if section.group_policy == "open" else [])]
     lacking = [need for need in needs if granted.isdisjoint(need.scopes)]
     if not lacking:
-        return ok("permissions", "all that are needed")
+        return ok("permissions", "all required ones are granted")
     return CheckResult(
         subject="permissions",
         text="missing: " + ", ".join(f"{need.scopes[0]} ({need.without})" for need in lacking),
@@ -185,13 +187,13 @@ def _check_scopes(granted: set[str], section: FeishuConfig) -> CheckResult:
 
 
 def _streaming(granted: set[str], section: FeishuConfig) -> CheckResult:
-    """Report how answers grow: their cards stream, or are replaced twice a second."""
+    """Report how answers grow: either their cards stream, or they are replaced twice a second."""
     if SCOPE in granted:
-        return ok("streaming", "answers are typed out as they come (CardKit)")
+        return ok("streaming", "answers stream while they are written (CardKit)")
     return CheckResult(
         subject="streaming",
         text=f"answers grow in steps: the app may not stream cards ({SCOPE})",
-        # `auto` means: the best way that the app is permitted.
+        # `auto` means the best way that the app's permissions allow.
         severity=Severity.NOTE if section.streaming == "auto" else Severity.WARNING,
         fix=f"add {SCOPE} under Permissions & Scopes {_CONSOLE}, then {_PUBLISH}",
     )
@@ -204,7 +206,7 @@ def _speech(granted: set[str]) -> list[CheckResult]:
     if shutil.which("ffmpeg") is None:
         fix = "install ffmpeg, which converts voice messages for Feishu (docs/howto/voice.md)"
         return [note("speech", "Feishu cannot recognize voice messages: ffmpeg is missing", fix)]
-    return [ok("speech", "Feishu recognizes voice messages of up to a minute")]
+    return [ok("speech", "Feishu recognizes voice messages up to one minute long")]
 
 
 def _granted(scopes: object) -> Iterable[str]:
@@ -225,24 +227,24 @@ async def _connection(
             else "try again in a minute; check the network"
         )
         return problem("connection", error.detail, fix)
-    return ok("connection", "Feishu gives long connections to the app")
+    return ok("connection", "Feishu accepts long connections of the app")
 
 
 def _webhook_secrets(section: FeishuConfig, channel: str) -> CheckResult:
     names = ("encrypt_key", "verification_token")
     lacking = [f"channels.{channel}.{name}" for name in names if not getattr(section, name)]
     if not lacking:
-        text = "its secrets are set; Feishu does not tell whether they are right"
+        text = "its secrets are set (Feishu does not say whether they are right)"
         return ok("webhook", text)
     fix = f"Events & Callbacks, Encryption Strategy {_CONSOLE} shows both; set {' and '.join(lacking)}"
     return problem("webhook", f"mode webhook needs {' and '.join(lacking)}", fix)
 
 
 def _events(section: FeishuConfig) -> CheckResult:
-    how = "persistent connection" if section.mode == "websocket" else "the webhook's address"
+    how = "persistent connection" if section.mode == "websocket" else "the webhook URL"
     return note(
         "events",
-        "Feishu does not tell a bot which events its app is subscribed to",
-        f"if messages do not arrive, look at Events & Callbacks {_CONSOLE}: im.message.receive_v1 over {how};"
-        " if buttons do nothing, card.action.trigger under Callback Configuration; and a version published since",
+        "Feishu does not show which events the app subscribes to",
+        f"if messages do not arrive, add im.message.receive_v1 under Events & Callbacks {_CONSOLE} and use {how};"
+        " if buttons do nothing, add card.action.trigger under Callback Configuration; then publish a version",
     )

@@ -17,19 +17,19 @@ from bus.bounded import BoundedDict
 log = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
-"""How long to use a name, and how long not to ask again for a missing one, seconds."""
+"""How long a found name is used, and how long a missing name is not looked up again, seconds."""
 
 _MAX_NAMES = 20_000
 _MAX_GROUPS = 1_000
 _MAX_GROUPS_ASKED = 5
 _MAX_PAGES = 50
 _MAX_PEOPLE_ASKED = 50
-"""Maximum number of people in one call, the platform's limit."""
+"""Maximum number of people per call. This is the platform's limit."""
 
 
 @dataclass(slots=True)
 class _Roster:
-    """How far the members of a group were read: the next page's token; None = all were read."""
+    """How far a group's members have been read. The token is the next page's; None = all members were read."""
 
     page_token: str | None
     expires_at: float
@@ -83,11 +83,11 @@ class FeishuDirectory:
         return self._clock() >= self._fresh_until.get(key, 0.0)
 
     async def look_up(self, keys: Iterable[str], group: str = "") -> None:
-        """Ask for unknown names. Raises nothing. May be canceled at any time.
+        """Look up unknown names. Raises nothing. May be canceled at any time.
 
         Args:
             keys: IDs of people and groups. Others are ignored.
-            group: The group whose members they may be; "" = none.
+            group: The group that the people may be members of; "" = none.
         """
         wanted = list(dict.fromkeys(key for key in keys if self.lacks(key)))
         groups = [key for key in wanted if key.startswith("oc_")]
@@ -101,7 +101,7 @@ class FeishuDirectory:
             await self._ask_contacts(people[:_MAX_PEOPLE_ASKED])
 
     def give_up(self, keys: Iterable[str]) -> None:
-        """Remember that names are unavailable for now. Keeps names that were known before."""
+        """Mark names as unavailable for now. Keeps names that are already known."""
         for key in keys:
             self._names.setdefault(key, "")
             self._fresh_until[key] = self._clock() + FRESH_S
@@ -116,7 +116,7 @@ class FeishuDirectory:
         self.give_up([] if name else [group])
 
     async def _read_members(self, group: str, people: Sequence[str]) -> None:
-        """Read the members of a group until all the people are found, starting where the last reading ended."""
+        """Read a group's members until all the people are found. Starts where the last reading ended."""
         roster = self._rosters.get(group)
         if roster is None or self._clock() >= roster.expires_at:
             roster = self._rosters[group] = _Roster("", self._clock() + FRESH_S)
@@ -131,7 +131,7 @@ class FeishuDirectory:
             roster.page_token = page.page_token or None
 
     async def is_member(self, group: str, person: str) -> bool | None:
-        """Return whether a person is in a group; None = it is too large to tell, or shows no members.
+        """Return whether a person is in a group; None = the group is too large to tell, or hides its members.
 
         Raises FeishuError; `place_gone` is `chat` if the group or the bot's place in it is gone.
         """

@@ -1,4 +1,4 @@
-"""File downloads from Feishu: streams the resources of messages."""
+"""File downloads from Feishu: streams files from messages."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ class FeishuDownloader:
         rest: Calls to the platform.
         api: Returns forwarded messages.
         directory: Names of their authors.
-        silence_s: How long the platform may send nothing, seconds.
+        silence_s: Longest pause in a download, seconds.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FeishuDownloader:
         """Stream a file's bytes, at most `max_bytes`. The platform offers no files above 100 MB.
 
         Raises:
-            FeishuError: It is missing or too large, or the connection broke.
+            FeishuError: The file is missing or too large, or the connection broke.
         """
         if attachment.ref.startswith(FORWARDED_REF):
             message = attachment.ref.removeprefix(FORWARDED_REF)
@@ -58,7 +58,7 @@ class FeishuDownloader:
         path = f"/open-apis/im/v1/{attachment.ref}"
         for is_last in (False, True):
             async with self._rest.stream(path, silence_s=self._silence_s) as (token, response):
-                # In pieces that can hold a whole refusal, so that the first one contains all of it.
+                # Chunks are large enough for a whole refusal, so that the first chunk contains all of it.
                 chunks = response.aiter_bytes(_CHUNK_BYTES)
                 head, refusal = await _read_refusal(response, chunks)
                 if refusal is None:
@@ -70,7 +70,7 @@ class FeishuDownloader:
                 self._rest.discard_token(token)
 
     async def _forwarded(self, message: str, max_bytes: int) -> AsyncIterator[bytes]:
-        """Return the messages that a message contains, as a text."""
+        """Yield the text of the messages inside a forwarded message."""
         try:
             items = await self._api.get_messages(message)
         except FeishuError as error:
@@ -92,7 +92,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 async def _read_refusal(
     response: httpx.Response, chunks: AsyncIterator[bytes]
 ) -> tuple[bytes, FeishuResponse | None]:
-    """Return the bytes that were read, and the refusal if the response is one."""
+    """Return the bytes read so far, and the refusal, if the response is one."""
     is_json = response.headers.get("content-type", "").startswith("application/json")
     is_refused = response.status_code >= httpx.codes.BAD_REQUEST
     if not is_refused and (not is_json or "content-disposition" in response.headers):
@@ -101,7 +101,7 @@ async def _read_refusal(
     body = _json_object(head)
     code = body.get("code")
     if not is_refused and (not isinstance(code, int) or code == 0):
-        return head, None  # It is a JSON file.
+        return head, None  # The file itself is JSON.
     return b"", FeishuResponse(
         status=response.status_code,
         code=code if isinstance(code, int) else None,
@@ -121,7 +121,7 @@ async def _file(head: bytes, chunks: AsyncIterator[bytes], max_bytes: int) -> As
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
-    """Return the next piece, or None at the end. Raises FeishuError."""
+    """Return the next chunk, or None at the end. Raises FeishuError."""
     try:
         return await anext(chunks, None)
     except httpx.HTTPError as error:
@@ -135,7 +135,7 @@ def _require_size(response: httpx.Response, max_bytes: int) -> None:
 
 
 def _unambiguous(error: FeishuError) -> FeishuError:
-    """Asking for a file changes nothing, so uncertain requests can be repeated."""
+    """Mark an error as unambiguous. A download changes nothing, so it can be repeated."""
     error.ambiguous = False
     return error
 

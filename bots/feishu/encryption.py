@@ -1,7 +1,8 @@
-"""Encryption and signatures of Feishu's webhooks. Pure. Imported only in mode webhook, because the cipher takes 0.1 s.
+"""Encryption and signatures of Feishu's webhooks. Pure. Imported only in mode webhook, because the import takes 0.1 s.
 
-Encrypted: AES-256-CBC under SHA-256 of the encrypt key, the IV in front, PKCS#7, base64, as `{"encrypt": ...}`.
-Signed: SHA-256 over time, nonce, encrypt key and raw body (open.feishu.cn, "Encryption and verification").
+Encryption: AES-256-CBC with the SHA-256 hash of the encrypt key as the key, the IV in front, PKCS#7 padding, base64, as
+    `{"encrypt": ...}`. Signature: SHA-256 of time, nonce, encrypt key and raw body (open.feishu.cn, "Encryption and
+    verification").
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Converts Feishu's responses and transport errors to `FeishuError`, with delivery decisions. Pure.
 
-The codes are from the open platform's pages about messages, cards and authentication.
+The codes come from the open platform's documentation of messages, cards and authentication.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ SCOPE_CODE = 99991672
 """The app lacks a scope for the call."""
 
 CLOSED_CODES = frozenset({300309, 200850})
-"""The card does not stream anymore, because ten minutes have passed or nothing arrived for too long."""
+"""The card no longer streams, because ten minutes have passed or no update arrived for too long."""
 
 SEQUENCE_CODE = 300317
 """The sequence number of an operation on a card is not higher than the last one."""
 
 CHAT_ERROR_CODES = frozenset({230002, 230006, 230013, 230018, 230025, 230028, 232009})
-"""Refusals of the text, the chat or the person, which would affect a new message too."""
+"""Refusals because of the text, the chat or the person. A new message would be refused too."""
 
 _RATE_CODES = frozenset({230020, APP_LIMIT_CODE, 11232})
 _GONE_CODES = frozenset({230011, 231003, 230031, 230017, 230110})
@@ -35,36 +35,36 @@ _THREAD_GONE_CODES = frozenset({230011, 230019, 230071, 230110, 231003})
 _CHAT_GONE_CODES = frozenset({230002, 230018, 230035, 232006, 232009, 232011})
 _CARD_CODES = frozenset({230099, 200570, 200621, 11310})
 _LATER_CODES = frozenset({1, 2200, 55001, 230049, 1000040343})
-"""The platform is busy or has an internal error, whatever the HTTP status. Not delivered; retry."""
+"""The platform is busy or has an internal error, whatever the HTTP status. The message was not delivered, so retry."""
 
 _MESSAGES: Mapping[int, str] = {
-    230001: "Feishu found a bad parameter in the message",
+    230001: "Feishu refused a parameter of the message",
     230002: "the bot is not in this chat: add it to the group again",
-    230006: "the app's bot ability is off: switch it on in the developer console and publish a version",
-    230011: "the message that was to be answered or changed was withdrawn",
+    230006: "the app's bot capability is off: turn it on in the developer console and publish a version",
+    230011: "the message to answer or change was withdrawn",
     230013: "the app is not available to this user: widen its availability in the developer console",
     230017: "the bot does not own this message and cannot change it",
-    230018: "the bot may not speak in this chat",
-    230020: "Feishu's rate limit of this message or chat was hit",
+    230018: "the bot may not write in this chat",
+    230020: "Feishu's rate limit for this message or chat was exceeded",
     230025: "the message is too long for Feishu (30 KB for a card)",
     230027: "the app lacks a permission (scope) for this: check im:message in the developer console",
-    230028: "the tenant's data loss prevention refused the text",
+    230028: "the tenant's data loss prevention blocked the text",
     230031: "the card is older than 14 days and can no longer be changed",
-    230099: "Feishu could not make a card of the text",
+    230099: "Feishu could not create a card from the text",
     230110: "the message was deleted",
-    231003: "the message that was to be answered or changed was deleted",
+    231003: "the message to answer or change was deleted",
     232009: "the chat was disbanded",
-    234006: "the file is larger than Feishu takes",
-    234010: "Feishu does not take an empty file",
-    99991400: "Feishu's rate limit of this app was hit",
-    SEQUENCE_CODE: "Feishu had a later version of the card",
+    234006: "the file is larger than Feishu accepts",
+    234010: "Feishu does not accept empty files",
+    99991400: "Feishu's rate limit for this app was exceeded",
+    SEQUENCE_CODE: "Feishu already has a later version of the card",
     300309: "the card does not stream anymore",
     200850: "the card does not stream anymore",
     SCOPE_CODE: "the app lacks a scope: add it in the developer console and publish a version",
 }
 
 _RETRY_S = 1.0
-"""Wait after a rate limit without a stated time, seconds. The windows are one second long."""
+"""Wait after a rate limit without a stated time, seconds. Feishu's windows are one second long."""
 
 _REFUSED_RETRY_S = 60.0
 _MSG_CHARS = 200
@@ -78,7 +78,7 @@ class FeishuError(DeliveryError):
     Attributes:
         code: The platform's code; 0 = it did not respond.
         refused: Whether the platform refuses the whole app (wrong ID or secret, invalid token).
-        bad_card: Whether the card's content was refused, so that a plainer one may succeed.
+        bad_card: Whether the card's content was refused, so that simpler content may succeed.
         is_app_limit: Whether the rate limit applies to the whole app, not to one chat or message.
     """
 
@@ -89,7 +89,7 @@ class FeishuError(DeliveryError):
 
     @property
     def is_about_chat(self) -> bool:
-        """Whether a new message instead of this one would also fail or must wait."""
+        """Whether sending a new message instead would also fail or have to wait."""
         return self.retryable or self.target_gone or self.code in CHAT_ERROR_CODES
 
 
@@ -102,7 +102,7 @@ class FeishuResponse:
         code: `code` of the body; None = the body is not the API's JSON.
         msg: `msg` of the body, for people.
         headers: Header names in lower case.
-        data: `data` of the body, or the whole body if the API has no `data`.
+        data: `data` of the body, or the whole body if the API returns no `data`.
     """
 
     status: int
@@ -133,7 +133,7 @@ def error_from(cause: FeishuResponse | httpx.HTTPError | TimeoutError) -> Feishu
     if isinstance(cause, httpx.TransportError | TimeoutError):
         name = type(cause).__name__
         return FeishuError(f"Feishu did not answer ({name})", retryable=True, ambiguous=True)
-    return FeishuError(f"the answer of Feishu is unreadable ({type(cause).__name__})")
+    return FeishuError(f"Feishu's response cannot be read ({type(cause).__name__})")
 
 
 def invalid_domain_error() -> FeishuError:
@@ -158,9 +158,9 @@ def _by_status(answer: FeishuResponse) -> FeishuError | None:
     if answer.status >= httpx.codes.INTERNAL_SERVER_ERROR:
         return FeishuError(f"Feishu answered HTTP {answer.status}", retryable=True)
     if answer.code is None:
-        # A proxy's page instead of the API's JSON. With a success status, the outcome is unknown.
+        # This is a proxy's page, not the API's JSON. If its status is a success, the outcome is unknown.
         unknown = answer.status < httpx.codes.BAD_REQUEST
-        text = f"something between here and Feishu answered HTTP {answer.status} without JSON"
+        text = f"a proxy on the way to Feishu answered HTTP {answer.status} without JSON"
         return FeishuError(text, retryable=unknown, ambiguous=unknown)
     return None
 
@@ -200,7 +200,7 @@ def _text(answer: FeishuResponse) -> str:
 
 
 def _retry_after_s(answer: FeishuResponse) -> float:
-    """Return the wait in the header `x-ogw-ratelimit-reset`, seconds."""
+    """Return the wait from the header `x-ogw-ratelimit-reset`, seconds."""
     for name in ("x-ogw-ratelimit-reset", "retry-after"):
         try:
             seconds = float(answer.headers.get(name, ""))

@@ -42,7 +42,7 @@ class BotAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MenuClick:
-    """A person clicked an entry of the bot's menu. The event does not say in which chat; it is the private one.
+    """A person clicked an entry of the bot's menu. The event does not name the chat, which is the private one.
 
     Attributes:
         entry: The entry's `event_key`.
@@ -55,7 +55,7 @@ class MenuClick:
 
 
 def sender_kind(home: str, tenant: str) -> SenderKind:
-    """Return the kind of a person. People of other tenants are external. Guests of a tenant are not distinguished.
+    """Return the kind of a person. People from other tenants are external. Guests cannot be told from members.
 
     >>> sender_kind("t1", "t1"), sender_kind("t1", "t2"), sender_kind("t1", "")
     ('member', 'external', 'unknown')

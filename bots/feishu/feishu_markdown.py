@@ -14,7 +14,7 @@ _PAIR = re.compile(
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^\s'"/>]+))""")
 _BREAK = re.compile(r"<(br|hr)\s*/?>")
 _STYLE = re.compile(r"</?(?:font|number_tag|raw|text_tag|at|person)\b[^<>]*>")
-"""Tags that only style their text, and tags without a closing tag."""
+"""Tags that only style their text, and tags that are never closed."""
 
 _IMAGE = re.compile(r"!\[([^\]\n]{0,200})\]\((img_[\w-]{1,200})\)")
 _JOINER = "\u2060"
@@ -69,7 +69,7 @@ def named(what: str, *details: str) -> str:
 
 
 def link(url: str, label: str) -> str:
-    """Return a Markdown link; if the URL or the label is missing, only the other one.
+    """Return a Markdown link, or the URL or label alone if the other is missing.
 
     >>> link("https://a.example", "here"), link("", "here"), link("https://a.example", "")
     ('[here](https://a.example)', 'here', 'https://a.example')

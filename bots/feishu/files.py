@@ -27,8 +27,8 @@ _TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """`file_type` by suffix; all other files are `stream`.
 
-Audio and video that is uploaded under its own type (opus, mp4) can only be sent as `audio` or `media`, which need a
-length and a cover.
+Audio and video files are streams too: under their own types (opus, mp4), they can only be sent as `audio` or `media`,
+    which require a length and a cover.
 """
 
 
@@ -48,7 +48,7 @@ class FeishuFileUploader:
         self._limit_s = limit_s
 
     async def upload(self, file: OutgoingFile) -> FeishuUpload:
-        """Upload `file` as a picture if the platform accepts it as one, else as a file.
+        """Upload `file` as a picture if the platform accepts it as a picture, or else as a file.
 
         Raises:
             FeishuError: Never ambiguous, because an upload alone shows nothing.
@@ -86,7 +86,7 @@ class FeishuFileUploader:
             except FeishuError as error:
                 if error.retryable:
                     raise
-                # It was refused as a picture (it is broken, or has too many pixels), but can be sent as a file.
+                # Feishu refused the picture (it is broken or has too many pixels), but accepts it as a file.
         return await self._file(file, size)
 
     async def _picture(self, path: Path, size: int) -> FeishuUpload:
@@ -110,7 +110,7 @@ def _check(name: str, size: int) -> None:
 
 
 def _safe_name(name: str) -> str:
-    """Return the name without folders and control characters, of bounded length, with its suffix."""
+    """Return the name without folders and control characters, shortened if necessary, with its suffix."""
     path = PurePosixPath(clean_outbound(name).replace("\n", " ").replace("\\", "/"))
     return f"{path.stem[: _NAME_CHARS - len(path.suffix[:20])]}{path.suffix[:20]}" or "file"
 
@@ -135,7 +135,7 @@ def _multipart_parts(
 ) -> tuple[bytes, bytes, Mapping[str, str]]:
     """Return the parts before and after a file in a multipart form, and the form's headers.
 
-    The file's own name is a field, never part of a header.
+    The file's own name is a form field. It is never part of a header.
     """
     boundary = secrets.token_hex(16)
     head = "".join(

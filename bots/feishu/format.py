@@ -1,7 +1,7 @@
 """Renders Markdown in the dialect of the `markdown` element of Feishu's card JSON 2.0. Pure.
 
-Literal characters that Feishu could interpret as marks are written as HTML entities, as documented ("Rich Text
-Component"). Entities inside code are not documented, so code with an active tag is written as text.
+Literal characters that Feishu could interpret as marks are written as HTML entities, as its documentation says ("Rich
+Text Component"). It does not mention entities inside code, so code that contains an active tag is written as text.
 """
 
 import json
@@ -18,10 +18,10 @@ from bots.text.tree import ImageInline, Table, Text, walk
 __all__ = ["fits", "render"]
 
 MAX_BYTES = 28_000
-"""Maximum size of a card's text inside the request, bytes. The platform permits 30 KB for the whole body."""
+"""Maximum size of a card's text inside the request, bytes. The platform limits the whole body to 30 KB."""
 
 MAX_TABLES = 3
-"""Maximum number of tables in a card. One more gives 230099 with sub code 11310."""
+"""Maximum number of tables in a card. With one more, Feishu returns error 230099 with subcode 11310."""
 
 _ACTIVE = re.compile(
     r"&(?=#?\w{1,32};)"
@@ -30,7 +30,7 @@ _ACTIVE = re.compile(
     r"|\\(?=[!-/:-@\[-`{-~]|\Z)"
     r"|[*~](?=\S)|(?<=\S)[*~]"
     r"|(?<![^\W_])_|_(?![^\W_])"
-    # An image without a key fails the whole card (200570), and a link may be a `javascript:` link.
+    # Feishu refuses a card with an image without a key (200570), and a link may be a `javascript:` link.
     r"|!(?=\[)|\](?=[(:])"
     r"|@(?=_|\Z)"
 )
@@ -89,13 +89,13 @@ def _entity(char: str) -> str:
 
 
 class _Feishu:
-    """Feishu escapes with HTML entities, has no mailto links, and shows images only by their keys."""
+    """Feishu's dialect. It escapes with HTML entities, has no mailto links, and shows images only by their keys."""
 
     def __init__(self) -> None:
         self._tables = 0
 
     def text(self, text: Text) -> str:
-        if text.source != text.text:  # An escape or an entity is one character.
+        if text.source != text.text:  # The source is an escape or an entity for one character.
             return _entity(text.text) if text.text in _ESCAPED else text.text
         escaped = _escape(text.text)
         is_address = text.native is not None and text.native.kind == "address"

@@ -9,7 +9,7 @@ from bots.feishu.sdk import Frame
 _MAX_PARTS = 1000
 _DIGITS = 10
 _MAX_BYTES = 16 * 1024 * 1024
-"""Maximum size of unfinished events, bytes. Beyond it, the oldest are dropped, and the platform resends them."""
+"""Maximum size of unfinished events, bytes. Beyond that, the oldest are dropped, and the platform resends them."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _PartialEvent:
 
 
 class FrameAssembler:
-    """Events with missing parts. Limited in time and size."""
+    """Keeps the parts of incomplete events, for a limited time and up to a limited size."""
 
     def __init__(self, *, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._keep_s = keep_s

@@ -39,7 +39,7 @@ _SPOKEN = frozenset(
 )
 """Types of messages that can address the bot in a group.
 
-Others (a sticker, a poll) are for the bot only if they reply to it or are in its topic.
+Other types, such as stickers and polls, are for the bot only if they reply to it or are in its topic.
 """
 
 _COMMAND_SUFFIX = re.compile(r"^(\s*/[A-Za-z0-9_-]+)@(\S+)")
@@ -51,8 +51,9 @@ class FeishuContext:
 
     Attributes:
         names: Names of people and groups by ID.
-        page: The message from the API, and the messages that it contains; empty = it was not requested.
-        parent: The same for the message that it replies to; empty = it cannot be read, None = it is not quoted.
+        page: The message as the API returns it, then the messages inside it; empty = it was not requested.
+        parent: The same for the message that it replies to; empty = that message cannot be read, None = it is not
+            quoted.
         chat_title: The name of the group.
     """
 
@@ -66,7 +67,7 @@ NO_CONTEXT = FeishuContext()
 
 
 class _IgnoreEvent(Exception):
-    """Carries the result out of the parsing functions."""
+    """Carries the reason to ignore an event out of the parsing functions."""
 
     def __init__(self, reason: Disposition, detail: str) -> None:
         super().__init__(detail)
@@ -88,7 +89,7 @@ FeishuEvent = (
 def parse_event(
     envelope: JsonNode, bot: FeishuBot, context: FeishuContext = NO_CONTEXT
 ) -> FeishuEvent:
-    """Parse an event, or return why to ignore it. Never raises on hostile input.
+    """Parse an event, or return the reason to ignore it. Never raises, even on hostile input.
 
     Args:
         envelope: The event.
@@ -169,13 +170,13 @@ def _message(
 
 def _content(message: JsonNode, bot: FeishuBot, context: FeishuContext) -> FeishuContent:
     if message_type(message) == "system":
-        raise _IgnoreEvent(Disposition.UNSUPPORTED, "a message of the system")
+        raise _IgnoreEvent(Disposition.UNSUPPORTED, "a system message")
     held = context.page[1:]
     return read_message(message, names=context.names, own_id=bot.open_id, held=held)
 
 
 def _is_forwarded(message: JsonNode, sender: Sender) -> bool:
-    """Return whether a person forwarded a message. Only bots write cards, so people's cards are forwarded too."""
+    """Return whether a person forwarded a message. Only bots write cards, so a person's card is always forwarded."""
     kind = message_type(message)
     return kind == MERGE_FORWARD or (kind == CARD and not sender.is_bot)
 
@@ -218,7 +219,7 @@ def _key(header: JsonNode, message: JsonNode, bot: FeishuBot, *, private: bool) 
 def _reply_target(message: JsonNode) -> ReplyTarget:
     """Return where the answer goes.
 
-    To stay in a topic, it must reply to this message, or to the topic's first one if this is gone.
+    To stay in a topic, the answer must reply to this message, or to the topic's first message if this one is gone.
     """
     thread = message.text("thread_id")
     return ReplyTarget(
@@ -230,7 +231,7 @@ def _reply_target(message: JsonNode) -> ReplyTarget:
 
 
 def _replies_to(message: JsonNode) -> tuple[str, ...]:
-    """Return the messages that this one replies to. Empty in a topic, which determines the conversation."""
+    """Return the messages that this one replies to. Empty in a topic, because the topic determines the conversation."""
     if message.text("thread_id"):
         return ()
     ids = (message.text("parent_id"), message.text("root_id"))
@@ -238,7 +239,7 @@ def _replies_to(message: JsonNode) -> tuple[str, ...]:
 
 
 def _command(text: str, bot: FeishuBot) -> tuple[str, bool]:
-    """Remove a suffix of a command that names the bot. Return whether there was one.
+    """Remove the suffix that names the bot from a command. Return the text, and whether there was a suffix.
 
     >>> _command("/help@parley me", FeishuBot(open_id="ou_b", name="Parley"))
     ('/help me', True)

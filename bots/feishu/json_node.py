@@ -31,7 +31,7 @@ class JsonNode:
 
     @staticmethod
     def parse(text: str) -> "JsonNode":
-        """Return the object in a JSON text; an empty one if there is none.
+        """Return the object in a JSON string; an empty one if there is none.
 
         >>> JsonNode.parse('{"a": "b"}').text("a"), bool(JsonNode.parse("?"))
         ('b', False)
@@ -49,7 +49,7 @@ class JsonNode:
         return value if isinstance(value, str) else ""
 
     def seconds(self, name: str) -> float | None:
-        """Return a time (text with milliseconds) as Unix seconds; None if it is invalid.
+        """Return a time (a string of milliseconds) as Unix seconds; None if it is invalid.
 
         >>> JsonNode({"create_time": "1700000000123"}).seconds("create_time")
         1700000000.123
@@ -58,7 +58,7 @@ class JsonNode:
         return None if value is None else value / 1000
 
     def milliseconds(self, name: str) -> int | None:
-        """Return a number of milliseconds, which may be a text or a number; None if it is invalid.
+        """Return a number of milliseconds, which may be a string or a number; None if it is invalid.
 
         >>> JsonNode({"duration": 2000}).milliseconds("duration")
         2000

@@ -1,8 +1,8 @@
 """Feishu's long connection: requests an endpoint, connects to its WebSocket, and receives events.
 
-Each event is handled before it is acknowledged, within the 3 s that the platform waits. If it cannot be handled, the
-answer is 500, and the platform resends it. This is not the SDK's client, which can exist only once in a process,
-handles events one by one, and ends silently after an invalid response.
+Each event is handled before it is acknowledged, within the 3 s that the platform waits. If an event cannot be handled,
+the response is 500, and the platform resends the event. The SDK's client is not used, because it can exist only once in
+a process, handles events one by one, and ends silently after an invalid response.
 """
 
 import logging
@@ -37,7 +37,7 @@ _BUSY_CODES = frozenset({1, 1000040343})
 """Temporary errors of the endpoint: the platform is busy, or has an internal error."""
 
 _TOO_MANY = "1000040350"
-"""`handshake-autherrcode` of an app that already has its 50 connections."""
+"""`handshake-autherrcode` for an app that already has 50 connections, the maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class LongConnectionEndpoint:
 
 
 class LongConnection:
-    """Opens long connections, any number of them in one process."""
+    """Opens long connections. A process may have any number of them."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class LongConnection:
 
     @asynccontextmanager
     async def _connected(self, url: str) -> AsyncIterator[ClientConnection]:
-        """Open the websocket. Send CLOSE at the end, because otherwise the platform continues to send to it."""
+        """Open the websocket. Send CLOSE at the end, because otherwise the platform keeps sending to it."""
         tls = self._rest.tls if url.startswith("wss:") else None
         proxy: Literal[True] | None = None if self._app.local else True
         try:
@@ -97,7 +97,7 @@ class LongConnection:
         except InvalidStatus as error:
             raise _handshake_error(error) from error
         except (OSError, InvalidHandshake, InvalidURI, TimeoutError, ImportError) as error:
-            # ImportError: a SOCKS proxy in the environment without the package for it.
+            # ImportError: the environment names a SOCKS proxy, and the package for it is missing.
             raise ConnectionFailure(
                 f"the long connection cannot be opened ({type(error).__name__})"
             ) from error
@@ -111,10 +111,10 @@ class LongConnection:
 async def fetch_endpoint(
     app: FeishuApp, rest: FeishuRestClient, timeouts: FeishuTimeouts
 ) -> LongConnectionEndpoint:
-    """Ask for the address of an app's connection, without opening it.
+    """Get the address for an app's connection without opening it.
 
     Raises:
-        ConnectionFailure: There is no address now.
+        ConnectionFailure: Feishu gave no address.
     """
     secrets = {"AppID": app.app_id, "AppSecret": app.app_secret}
     try:
@@ -131,7 +131,7 @@ async def fetch_endpoint(
         raise ConnectionFailure(f"no long connection at {where}")
     section = f"channels.{app.channel}"
     advice = f"check {section}.app_id, app_secret and domain, and that the app is published"
-    raise ConnectionFailure(f"the app is refused by {where}: {advice}", retryable=False)
+    raise ConnectionFailure(f"{where} refuses the app: {advice}", retryable=False)
 
 
 async def _open(
@@ -144,7 +144,7 @@ async def _open(
         max_size=_MAX_FRAME_BYTES,
         ssl=tls,
         proxy=proxy,
-        # Outside of the logging tree, because the library logs the URL, which contains a ticket.
+        # Not part of the logging tree, because the library logs the URL, which contains a ticket.
         logger=logging.Logger("feishu.websocket", level=logging.CRITICAL),  # noqa: LOG001
     )
 
@@ -152,7 +152,7 @@ async def _open(
 def _parse_endpoint(data: Mapping[str, object]) -> LongConnectionEndpoint:
     url = data.get("URL")
     if not isinstance(url, str) or not url.startswith(("ws:", "wss:")):
-        raise ConnectionFailure("Feishu named no address for the long connection")
+        raise ConnectionFailure("Feishu returned no address for the long connection")
     service = parse_qs(urlsplit(url).query).get("service_id", [""])[0]
     return LongConnectionEndpoint(
         url=url,
@@ -165,12 +165,12 @@ def _handshake_error(error: InvalidStatus) -> ConnectionFailure:
     headers = error.response.headers
     if headers.get("handshake-autherrcode") == _TOO_MANY:
         return ConnectionFailure(
-            "the app holds its 50 connections already: stop other instances", retryable=False
+            "the app already has 50 connections, the maximum: stop other instances", retryable=False
         )
     status = headers.get("handshake-status") or str(error.response.status_code)
     if status in {"403", "514"}:
         advice = "check its app_id and app_secret"
         return ConnectionFailure(
-            f"the long connection is refused (status {status}): {advice}", retryable=False
+            f"Feishu refused the long connection (status {status}): {advice}", retryable=False
         )
     return ConnectionFailure(f"the long connection cannot be opened (status {status})")

@@ -1,4 +1,4 @@
-"""One WebSocket of the long connection: receives frames, acknowledges events, pings."""
+"""One WebSocket of the long connection: receives frames, acknowledges events, and sends pings."""
 
 import base64
 import json
@@ -25,14 +25,14 @@ _DONE = 200
 _AGAIN = 500
 _LONGEST_PING_S = 3600
 _MAX_HANDLERS = 256
-"""Maximum number of events to handle concurrently. Beyond it, the reader waits, which slows down the platform."""
+"""Maximum number of events to handle concurrently. Beyond that, the reader waits, which slows down the platform."""
 
 EventHandler = Callable[[JsonNode], Awaitable[EventAck]]
-"""Handles an event, which is empty if it is not JSON. Returns the response for the platform. Never raises."""
+"""Handles an event, which is empty if its payload is not JSON. Returns the response. Never raises."""
 
 
 class LongConnectionSession:
-    """Receives until its websocket ends. The platform resends events that were not acknowledged.
+    """Receives until its websocket closes. The platform resends events that were not acknowledged.
 
     Args:
         socket: The open websocket.
@@ -40,7 +40,7 @@ class LongConnectionSession:
         handler: Receives each event.
         on_frame: Called for every frame.
         timeouts: Time limits.
-        service: The service ID of the endpoint.
+        service: The endpoint's service ID.
         ping_s: Interval of pings until a pong changes it, seconds.
     """
 
@@ -84,7 +84,7 @@ class LongConnectionSession:
         try:
             frame = self._codec.decode(message)
         except FrameError as error:
-            log.warning("the long connection sent something unreadable: %s", error)
+            log.warning("the long connection sent an unreadable frame: %s", error)
             return
         if frame.method == _CONTROL:
             self._control(frame)
@@ -95,7 +95,7 @@ class LongConnectionSession:
             tasks.start_soon(self._handle, frame, payload)
 
     def _control(self, frame: Frame) -> None:
-        """Use the ping interval in a pong, if there is one."""
+        """Use the ping interval from a pong, if the pong contains one."""
         if frame.headers.get("type") == "pong" and frame.payload:
             self._ping_s = ping_interval_s(parse_json(frame.payload)) or self._ping_s
 
@@ -106,13 +106,13 @@ class LongConnectionSession:
             with anyio.move_on_after(self._timeouts.ack_s) as budget:
                 verdict = await self._handler(JsonNode(parse_json(payload)))
             if budget.cancelled_caught:
-                log.warning("an event was not stored in time; the platform sends it again")
+                log.warning("an event was not stored in time; the platform will resend it")
             await self._acknowledge(frame, verdict, took_ms=int((time.monotonic() - began) * 1000))
         finally:
             self._capacity.release()
 
     async def _acknowledge(self, frame: Frame, verdict: EventAck, *, took_ms: int) -> None:
-        """Send the frame back with the result instead of the event."""
+        """Send the frame back with the result in place of the event."""
         response: dict[str, object] = {"code": _DONE if verdict.accepted else _AGAIN}
         if verdict.response:
             response["data"] = base64.b64encode(_dump(verdict.response)).decode()
@@ -121,10 +121,10 @@ class LongConnectionSession:
         await self._send(replace(frame, headers=headers, payload=payload))
 
     async def _ping(self) -> None:
-        """Ping at the platform's interval. Close a connection that stays silent between two pings."""
+        """Ping at the platform's interval. Close the connection if it stays silent between two pings."""
         while True:
             if self._silent:
-                log.warning("the long connection is silent: closing it")
+                log.warning("closing the long connection because it is silent")
                 await self._socket.close()
                 return
             self._silent = True
@@ -138,7 +138,7 @@ class LongConnectionSession:
             with anyio.move_on_after(self._timeouts.connect_s):
                 await self._socket.send(self._codec.encode(frame))
         except ConnectionClosed:
-            log.debug("a frame was not sent: the connection is closed")
+            log.debug("a frame was not sent because the connection is closed")
 
 
 def ping_interval_s(config: object) -> float | None:

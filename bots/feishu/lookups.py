@@ -1,4 +1,4 @@
-"""Lookups that complete a message event: names, the group's title, the replied message, forwarded messages, cards."""
+"""Lookups that complete a message event: names, group title, quoted and forwarded messages, cards."""
 
 import logging
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ _KEPT = 2_000
 
 @dataclass(slots=True)
 class _Pages:
-    """Responses of the API that arrived in time: for the message, and for the one that it replies to."""
+    """The API responses that arrived in time, for the message and for the message that it replies to."""
 
     own: Sequence[JsonNode] = ()
     parent: Sequence[JsonNode] = ()
 
 
 class FeishuLookups:
-    """Completes message events within a time limit, with the responses that arrive in time.
+    """Completes message events with the responses that arrive within a time limit.
 
-    Every message of a topic replies to the topic's first message. So that one is quoted only once, with the first
-    message that the bot gets, and again after a command (`/new` begins another thread).
+    Every message in a topic replies to the topic's first message. That first message is therefore quoted only once,
+    with the first message that the bot gets, and again after a command, because `/new` begins another thread.
 
     Args:
         api: Messages.
@@ -58,7 +58,7 @@ class FeishuLookups:
         return FeishuContext(names=self._directory.names)
 
     def learn(self, event: JsonNode) -> None:
-        """Remember the names of mentioned people. `message`: `event.message` of the event."""
+        """Remember the names of mentioned people."""
         self._directory.learn_from([event])
 
     async def find(self, message: InboundMessage, event: JsonNode) -> FeishuContext:
@@ -91,7 +91,7 @@ class FeishuLookups:
         )
 
     def remember(self, message: InboundMessage, event: JsonNode, context: FeishuContext) -> None:
-        """Remember that the conversation of an accepted message contains the first message of its topic."""
+        """Record that the conversation of an accepted message now contains the first message of its topic."""
         topic = (message.key.chat, message.reply_target.thread)
         if not topic[1]:
             return
@@ -125,7 +125,7 @@ class FeishuLookups:
         return items
 
     async def _look_up_names(self, message: InboundMessage, event: JsonNode, pages: _Pages) -> None:
-        """Look up the sender's name, and the names that the messages do not contain."""
+        """Look up the sender's name, and names that the messages do not contain."""
         names = self._directory.names
         keys = [message.sender.user_id]
         own = pages.own[0] if pages.own and is_withheld(event) else event
@@ -136,7 +136,7 @@ class FeishuLookups:
             try:
                 keys += read_message(shown, names=names, held=held).unnamed
             except UnsupportedContent as error:
-                log.debug("nothing to name: %s", error)
+                log.debug("no names to look up: %s", error)
         keys += [item["sender"].text("id") for item in pages.parent[:1]]
         group = "" if message.is_private else message.key.chat
         await self._directory.look_up(keys, group)

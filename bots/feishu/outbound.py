@@ -44,20 +44,22 @@ _UUID_CHARS = 40
 """Length of the `uuid` of a send. Feishu accepts 50 characters, and drops repetitions within an hour."""
 
 _MESSAGE_IDS = "om_"
-"""The beginning of the IDs of messages. Those of topics begin with omt_."""
+"""Prefix of message IDs. Topic IDs begin with omt_."""
 
-UNKNOWN_TOPIC = "Feishu takes a message for a topic only as a reply in it, and no message of this topic is known"
+UNKNOWN_TOPIC = (
+    "Feishu accepts a message to a topic only as a reply to one of its messages, and none is known"
+)
 
 _FENCE_CHARS = 100
 _FRAME_CHARS = MAX_BYTES // 4
-"""Code of this length always fits into a card, because no character takes more than 4 bytes as sent."""
+"""Code of this length always fits into a card, because a sent character takes at most 4 bytes."""
 
 
 def idempotency_uuid(target: ReplyTarget, key: str) -> str:
     """Return the `uuid` (at most 50 characters) that makes a send idempotent.
 
-    It depends on the target, because a new database starts its keys again, and the platform would drop the first
-    answers as repetitions.
+    It depends on the target, because keys start over with a new database, and the platform would drop the first answers
+    as repetitions.
 
     >>> len(idempotency_uuid(ReplyTarget(chat="oc_1", reply_to="om_1"), "turn/7/0"))
     40
@@ -67,12 +69,12 @@ def idempotency_uuid(target: ReplyTarget, key: str) -> str:
 
 
 def code_too_long(markdown: str) -> CodeFile | None:
-    """Return the code if a piece of an answer is only code that does not fit into a card."""
+    """Return the code if a piece of an answer consists only of code that does not fit into a card."""
     return code_file(markdown) if _is_long_code(markdown) else None
 
 
 def _text_on_card(markdown: str, code: CodeFile | None) -> str:
-    """Return the text of an answer's card: a reference if its code is in a file."""
+    """Return the text of an answer's card, or a reference to the file that contains its code."""
     return markdown if code is None else f"📎 {code.name}"
 
 
@@ -82,7 +84,7 @@ def _is_long_code(markdown: str) -> bool:
 
 
 def _tail_of_long_code(markdown: str) -> str:
-    """Return the newest lines of code that is too long for a card."""
+    """Return the last lines of code that is too long for a card."""
     if not _is_long_code(markdown):
         return markdown
     fence, _, code = markdown.lstrip().partition("\n")
@@ -93,14 +95,14 @@ def _tail_of_long_code(markdown: str) -> str:
 class FeishuMessages(
     SupportsButtons, SupportsDeletion, SupportsEditing, SupportsNotes, SupportsStreaming
 ):
-    """Everything the bot says: the sending half of the adapter. Every method raises `FeishuError`.
+    """The sending half of the adapter. Every method raises `FeishuError`.
 
     Args:
         api: Messages.
         uploads: Files.
         entities: Knows which messages are streaming cards.
         streams: The streaming cards.
-        chats: Knows which chats are private, which buttons contain.
+        chats: Knows which chats are private. Buttons contain this.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class FeishuMessages(
         message = await self._send_card(target, markdown, footer, key, final=False)
         if (
             refusal is not None
-        ):  # The card was refused with an entity but accepted without, so the entity is at fault.
+        ):  # Feishu refused the entity but accepted the same card without it, so the entity is at fault.
             self._entities.disable(refusal)
         return message
 
@@ -187,7 +189,7 @@ class FeishuMessages(
         *,
         buttons: Sequence[Button] = (),
     ) -> None:
-        """Change an answer. Does nothing if that is impossible."""
+        """Change an answer. Does nothing if it cannot be changed."""
         markdown = _text_on_card(markdown, await process_text(code_too_long, markdown))
         footer = self._footer(target, buttons)
         plain_id, card_id = self._entities.split_id(message)
@@ -252,7 +254,9 @@ class FeishuMessages(
             await self._streams.update(card_id, text, footer)
         except FeishuError as error:
             if error.bad_card:
-                log.info("a growing card was refused, the next one may pass: %s", error)
+                log.info(
+                    "an update of a growing card was refused; the next one may succeed: %s", error
+                )
                 return
             if not error.is_about_chat:
                 self._entities.disable(error)
@@ -261,13 +265,15 @@ class FeishuMessages(
     async def _finish_entity(
         self, message: str, card_id: str, markdown: str, footer: CardFooter
     ) -> None:
-        """Show the answer on its card. If that is impossible, delete the card and raise that it is gone."""
+        """Show the answer on its card. If that fails, delete the card and raise an error with `target_gone`."""
         try:
             await self._finish(card_id, markdown, footer)
         except FeishuError as error:
             if error.is_about_chat:
                 raise
-            log.warning("a card entity was refused, updating its message instead: %s", error)
+            log.warning(
+                "an update of a card entity was refused; updating its message instead: %s", error
+            )
             self._entities.disable(error)
             await self._finish_message(message, markdown, footer)
 
@@ -278,14 +284,15 @@ class FeishuMessages(
     async def _finish_message(self, message: str, markdown: str, footer: CardFooter) -> None:
         """Update the message itself.
 
-        If that is refused too, delete it and raise that it is gone, so that the answer is sent again.
+        If that is refused too, delete the message and raise an error with `target_gone`, so that the bus sends the
+        answer again.
         """
         try:
             await self._finish_card(message, markdown, footer)
         except FeishuError as error:
             if error.is_about_chat:
                 raise
-            log.warning("a card cannot be finished, the answer is sent as a new message: %s", error)
+            log.warning("a card cannot be finished; sending the answer as a new message: %s", error)
             with suppress(FeishuError):
                 await self._api.delete(message)
             error.target_gone = True
@@ -304,7 +311,7 @@ class FeishuMessages(
             await self._finish(card_id, markdown, footer)
 
     async def _require_present(self, message: str) -> None:
-        """Raise an error with `target_gone` if a message was withdrawn: its card would still accept the answer."""
+        """Raise an error with `target_gone` if a message was withdrawn. Its card would still accept the answer."""
         try:
             gone = await self._api.is_deleted(message)
         except FeishuError as error:
@@ -324,13 +331,13 @@ class FeishuMessages(
     async def _send_code(
         self, target: ReplyTarget, markdown: str, code: CodeFile, key: str
     ) -> MessageId:
-        """Send code as a file. Raises MessageTooLong if files are refused, so that it is sent in several cards."""
+        """Send code as a file. Raises MessageTooLong if the file is refused, which sends the code in several cards."""
         try:
             upload = await self._uploads.upload_text(code.name, code.text)
         except FeishuError as error:
             if error.retryable:
                 raise
-            log.warning("long code is sent in cards, its file was refused: %s", error)
+            log.warning("sending long code in cards, because its file was refused: %s", error)
             raise MessageTooLong(await process_text(split_markdown, markdown, fits)) from error
         return MessageId((await self._deliver(target, upload.type, upload.value, key)).id)
 
@@ -345,13 +352,13 @@ class FeishuMessages(
     async def _deliver(
         self, target: ReplyTarget, kind: str, value: Mapping[str, object], key: str
     ) -> SentMessage:
-        """Reply to the user's message, or to the first one of its topic if it is gone.
+        """Reply to the user's message, or to the first message of its topic if the user's is gone.
 
-        Without a topic, write to the chat. If the topic is gone, the bus decides.
+        Outside of topics, send to the chat if the message is gone. If a topic is gone, the bus decides.
         """
         content = MessageContent(type=kind, value=value, uuid=idempotency_uuid(target, key))
         gone: FeishuError | None = None
-        # A notification may name a message as the topic: then it replies there, outside of topics.
+        # A notification may name a message as its topic. Then it replies to that message, outside of topics.
         is_message = target.thread.startswith(_MESSAGE_IDS)
         named = target.thread if is_message else ""
         if target.thread and not (named or target.reply_to or target.thread_root):
@@ -364,7 +371,7 @@ class FeishuMessages(
             except FeishuError as error:
                 if not error.target_gone:
                     raise
-                log.info("a message to answer is gone: %s", error)
+                log.info("the message to answer is gone: %s", error)
                 gone = error
         if gone is not None and target.thread:
             raise gone
@@ -374,7 +381,7 @@ class FeishuMessages(
 async def _with_plain_fallback(
     put: Callable[[Card], Awaitable[T]], markdown: str, footer: CardFooter, *, final: bool
 ) -> T:
-    """Send a card to its place. If Feishu refuses it, send the text without markup."""
+    """Send or update a card. If Feishu refuses it, use the text without formatting."""
     text = await process_text(render, markdown, partial=not final)
     card = cards.final_card(text, footer) if final else cards.progress_card(text, footer)
     try:
@@ -382,5 +389,5 @@ async def _with_plain_fallback(
     except FeishuError as error:
         if not error.bad_card:
             raise
-        log.warning("a card was refused, showing it without markup: %s", error)
+        log.warning("a card was refused; showing it without formatting: %s", error)
     return await put(cards.plain_text_card(markdown, final=final, footer=footer))

@@ -6,10 +6,10 @@ from bots.feishu.json_node import JsonNode
 from bus.characters import clean_name
 
 YOU = "You"
-"""The author of the bot's own messages, for the model."""
+"""The author's name that the model sees on the bot's own messages."""
 
 SOMEONE = "someone"
-"""Replaces an unknown name in a mention."""
+"""Stands for an unknown name in a mention."""
 
 
 class People:
@@ -19,7 +19,7 @@ class People:
         names: Names of people (`ou_...`) and groups (`oc_...`) by ID.
 
     Attributes:
-        unnamed: IDs without a name, in the order of the requests.
+        unnamed: IDs without a name, in the order in which they were looked up.
 
     >>> people = People({"ou_1": "Ann"})
     >>> people.mention("ou_1"), people.mention("ou_2"), people.label("ou_3"), list(people.unnamed)
@@ -31,7 +31,7 @@ class People:
         self.unnamed: dict[str, None] = {}
 
     def find(self, user: str, name: str = "") -> str:
-        """Return the known name, or the one in the message; "" if both are missing."""
+        """Return the known name, or the name in the message; "" if both are missing."""
         found = self._names.get(user, "") or name
         if user and not found:
             self.unnamed[user] = None

@@ -8,7 +8,7 @@ from bots.feishu.json_node import JsonNode
 from bots.feishu.people import People
 
 _STYLES = (("codeInline", "`"), ("bold", "**"), ("italic", "*"), ("lineThrough", "~~"))
-"""Styles of a text with their marks, innermost first. Markdown has none for `underline`."""
+"""Text styles with their Markdown marks, innermost first. Markdown has no mark for `underline`."""
 
 
 def post_body(content: JsonNode) -> JsonNode:
@@ -21,7 +21,7 @@ def post_body(content: JsonNode) -> JsonNode:
 def post_rows(body: JsonNode) -> list[list[JsonNode]]:
     """Return the elements, one list for each line.
 
-    If `content_v2` exists, it contains the author's Markdown, and `content` has the same in smaller pieces.
+    If `content_v2` exists, it contains the author's Markdown, and `content` contains the same text in smaller pieces.
     """
     rows = body.values("content_v2") or body.values("content")
     return [[JsonNode(node) for node in row] for row in rows if isinstance(row, list)]
@@ -33,7 +33,7 @@ def post_markdown(content: JsonNode, people: People, *, own_id: str = "") -> str
     Args:
         content: The content of a `post` message.
         people: Names.
-        own_id: The bot's open ID. Its mention is left out.
+        own_id: The bot's open ID. Mentions of the bot are omitted.
 
     >>> node = {"tag": "text", "text": "at nine ", "style": ["bold"]}
     >>> post_markdown(JsonNode({"title": "Plan", "content": [[node, {"tag": "hr"}]]}), People({}))
@@ -62,7 +62,7 @@ def post_nodes(content: JsonNode) -> Iterator[JsonNode]:
 
 
 def _node(node: JsonNode, people: People, own_id: str) -> str:
-    """Return the text of an element. Files have none, because they are attached."""
+    """Return the text of an element. Files have no text, because they become attachments."""
     text = node.text("text") or node.text("content")
     match node.text("tag"):
         case "text":
@@ -99,7 +99,7 @@ def fenced(code: str, language: str) -> str:
 
 
 def _styled(text: str, node: JsonNode) -> str:
-    """Put the marks of a style around a text, with blanks outside, because marks next to blanks have no effect."""
+    """Put a style's marks around a text. Blanks stay outside, because marks next to blanks have no effect."""
     words = bare = text.strip()
     styles = node.values("style")
     for style, mark in _STYLES if bare else ():
@@ -110,7 +110,7 @@ def _styled(text: str, node: JsonNode) -> str:
 
 
 def _mention(node: JsonNode, people: People, own_id: str) -> str:
-    """Return a mention as its placeholder if the message explains it, else by name."""
+    """Return a mention as its placeholder if the message explains it, or else as a name."""
     user = node.text("user_id")
     if user.startswith("@_"):
         return user

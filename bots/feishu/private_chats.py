@@ -5,7 +5,7 @@ from collections import OrderedDict
 from bus.messages import InboundMessage, Sender
 
 _MAX_CHATS = 10_000
-"""Maximum number of chats to remember. Beyond it, the least recently used are forgotten."""
+"""Maximum number of chats to remember. Beyond that, the least recently used are forgotten."""
 
 
 class PrivateChats:

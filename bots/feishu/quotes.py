@@ -15,17 +15,16 @@ from bots.text.characters import safe_cut
 from bots.text.quotations import FORWARDED, quotation
 
 MAX_OWN_CHARS = 10_000
-"""Maximum length of a quotation of the bot, characters. Usually the conversation contains the rest."""
+"""Maximum length of a quotation of the bot, characters. The conversation usually contains the rest."""
 
 _UNREADABLE = "[Not readable here: the message that this one replies to]"
 
 
 def quote_message(page: Sequence[JsonNode], names: Mapping[str, str]) -> FeishuContent:
-    """Return a message as a quotation with its author, and its files.
+    """Return a message as a quotation with its author, and the message's files.
 
     Args:
-        page: The response of the API: the message, then the messages that it contains. Empty = the API did not return
-            it.
+        page: The API's response: the message, then the messages inside it. Empty = the API did not return the message.
         names: Names of people by ID; `YOU` for the bot's app.
 
     >>> sender = {"id": "cli_1", "sender_type": "app"}

@@ -52,20 +52,20 @@ RETRY = EventAck(accepted=False)
 
 
 class FeishuReceiver:
-    """Passes events to the bus, those of one chat in order.
+    """Passes events to the bus. Events of one chat stay in order.
 
-    Different chats and button presses do not wait for each other.
+    Events of different chats, and button presses, do not wait for each other.
 
     Args:
         intake: Receives messages, presses and deletions.
         channel: Instance name.
-        health: Shows whether messages are accepted.
+        health: Records whether messages are accepted.
         private_chats: Remembers which chats are private.
         greeting: Greets groups and people.
         lookups: Look up data that events do not contain.
         answers_all: Whether the bot answers every message of a group (`group_policy: open`).
         commands: Names of the commands that the bot's menu may call.
-        language: Language if the person's language is unknown; "" = English.
+        language: Language for people whose language is unknown; "" = English.
         press_s: Time limit for responding to a press, seconds.
 
     Attributes:
@@ -108,7 +108,7 @@ class FeishuReceiver:
             ack = await self._dispatch(event, envelope, self.bot)
         except Exception as error:  # The boundary of one event, which the platform will resend.
             trace = None if isinstance(error, BusError) else error
-            text = "%s: an event was not accepted, Feishu sends it again: %s"
+            text = "%s: an event was not accepted; Feishu will resend it: %s"
             log.warning(text, self._channel, error, exc_info=trace)
             self._health.mark_refused(error)
             return RETRY
@@ -139,7 +139,7 @@ class FeishuReceiver:
     async def _handle_message(
         self, message: InboundMessage, envelope: JsonNode, bot: FeishuBot
     ) -> None:
-        """Pass on a message, completed with looked-up data."""
+        """Pass a message to the bus, completed with looked-up data."""
         self._private_chats.remember_message(message)
         event = envelope["event"]["message"]
         self._lookups.learn(event)
@@ -166,7 +166,7 @@ class FeishuReceiver:
             await self._intake.receive(meant)
 
     async def _handle_press(self, press: ButtonPress) -> PressResponse:
-        """Act on a press. The platform does not resend presses, so the person must repeat one that was not stored."""
+        """Act on a press. The platform does not resend presses, so people must repeat those that were not stored."""
         try:
             with anyio.fail_after(self._press_s):
                 return await self._intake.handle_button_press(press)
@@ -174,7 +174,7 @@ class FeishuReceiver:
             log.warning("a button press was not handled in time")
         except (IntakeFull, IntakeClosed) as error:
             log.warning("a button press was not accepted: %s", error)
-        except Exception:  # As in `handle`, but a person is waiting.
+        except Exception:  # The boundary, as in `handle`. A person is waiting for the response.
             log.exception("a button press failed")
         return PressResponse(text=messages_for(self._language).press_again, urgent=True)
 

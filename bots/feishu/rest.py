@@ -27,12 +27,12 @@ _TOKEN_PATH = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - 
 _FAILURE_DELAYS = Backoff()
 
 QueryParams = Mapping[str, str | list[str]]
-"""Query parameters. A list repeats its parameter."""
+"""Query parameters. A list sends its parameter several times."""
 
 _RENEW_S = 600.0
-"""How long before its expiry a token is renewed, seconds.
+"""How long before a token expires to renew it, seconds.
 
-The platform issues a new one in the last half hour, and the old one stays valid.
+The platform issues a new token in the last half hour, during which the old one stays valid.
 """
 
 
@@ -63,7 +63,7 @@ class FeishuApp:
 
     @property
     def local(self) -> bool:
-        """Whether the server is this machine, which proxies cannot reach."""
+        """Whether the server runs on this machine, which proxies cannot reach."""
         name = urlsplit(self.domain).hostname if self.host else None
         try:
             return ip_address(name or "").is_loopback
@@ -77,7 +77,7 @@ class RequestBody:
 
     Attributes:
         open: Returns the bytes, or a stream of them.
-        headers: Its content type, and its length if it is a stream.
+        headers: The content type, and the length if the body is a stream.
     """
 
     open: Callable[[], bytes | AsyncIterator[bytes]]
@@ -96,8 +96,8 @@ def json_body(value: Mapping[str, object]) -> RequestBody:
 class FeishuRestClient:
     """The API of one app.
 
-    While `shared_pool` is open, calls share its connections. At other times, each call opens its own, so that a
-    stopping service can still send its last answers.
+    While `shared_pool` is open, calls share its connections. At other times, each call opens its own connection, so
+    that a stopping service can still send its last answers.
 
     Failures without a stated wait (unreachable, HTTP 5xx, unreadable responses) get a `retry_after_s`. It grows with
     every failure of any call until one succeeds, so that callers do not overload a broken platform.
@@ -136,7 +136,7 @@ class FeishuRestClient:
 
     @asynccontextmanager
     async def shared_pool(self) -> AsyncIterator[None]:
-        """Keep connections open between calls. At the end, waits briefly for calls in progress."""
+        """Keep connections open between calls. At the end, wait briefly for calls in progress."""
         if not self._app.host:
             yield
             return
@@ -171,7 +171,7 @@ class FeishuRestClient:
         return (await self.request(asked)).data
 
     async def request(self, request: "FeishuRequest") -> FeishuResponse:
-        """Make a call like `call`. Return the whole response, which is successful. Raises FeishuError."""
+        """Like `call`, but return the whole successful response. Raises FeishuError."""
         try:
             answer = await self._request(request)
         except FeishuError as error:
@@ -194,7 +194,7 @@ class FeishuRestClient:
         return answer
 
     async def authenticate(self) -> None:
-        """Get a tenant token if there is none, which verifies the ID and secret. Raises FeishuError."""
+        """Get a tenant token if there is none. This verifies the ID and secret. Raises FeishuError."""
         async with self._connections() as client:
             await self._tenant_token(client)
 
@@ -231,7 +231,7 @@ class FeishuRestClient:
             yield token, response
 
     def discard_token(self, token: str) -> None:
-        """Drop a rejected token, unless another task renewed it meanwhile."""
+        """Drop a rejected token, unless another task has renewed it."""
         if self._token == token:
             self._token = ""
 
@@ -264,7 +264,7 @@ class FeishuRestClient:
                 self._idle.set()
 
     async def _tenant_token(self, client: httpx.AsyncClient) -> str:
-        """Return a token that is valid for a while. If this fails, nothing was sent."""
+        """Return a token that does not expire soon. If this fails, the actual request was not sent."""
         try:
             with anyio.fail_after(self._timeouts.call_s):
                 async with self._token_lock:
@@ -272,7 +272,7 @@ class FeishuRestClient:
                         self._store_token(await self._fetch_token(client))
                     return self._token
         except TimeoutError as error:
-            raise FeishuError("Feishu gave no token in time", retryable=True) from error
+            raise FeishuError("Feishu did not issue a token in time", retryable=True) from error
         except FeishuError as error:
             error.ambiguous = False
             if error.refused:
@@ -346,9 +346,9 @@ def _parse_response(response: httpx.Response) -> FeishuResponse:
 
 
 def _release_stream(response: httpx.Response) -> None:
-    """Separate a response that was read from its stream.
+    """Separate a response from its stream after it was read.
 
-    They refer to each other. Otherwise both would stay in memory, with the request and the connection's objects, until
-    a full garbage collection.
+    The two refer to each other. If they stayed connected, both would remain in memory, with the request and the
+    connection's objects, until a full garbage collection.
     """
     response.stream = httpx.ByteStream(b"")

@@ -2,8 +2,8 @@
 
 `import lark_oapi` runs 1,100 modules (2 s, 130 MB). The frame needs 30 of them (0.2 s). Empty packages with the right
 search path replace `lark_oapi` and `lark_oapi.ws`, so that their `__init__` never runs, and `google`, whose `__init__`
-imports pkg_resources if installed (6 MB). They must stay, because the vendored protobuf later imports parts of itself
-by full name. A test detects changes of the names in the SDK.
+imports pkg_resources if installed (6 MB). The replacements must stay, because the vendored protobuf later imports parts
+of itself by full name. A test detects when the SDK changes these names.
 """
 
 import importlib
@@ -30,13 +30,13 @@ class Frame:
     """One binary message of the long connection.
 
     Attributes:
-        seq_id: Number of the frame. An answer repeats it.
-        log_id: The platform's trace number. An answer repeats it.
-        service: The service ID of the connection's address.
+        seq_id: Number of the frame. The response repeats it.
+        log_id: The platform's trace number. The response repeats it.
+        service: The service ID in the connection's address.
         method: 0 = control (ping, pong), 1 = data (event, card).
         headers: `type`, `message_id`, `sum`, `seq`, `trace_id`, ... in order.
         payload: JSON, or a part of it.
-        log_id_new: The platform's trace ID. An answer repeats it.
+        log_id_new: The platform's trace ID. The response repeats it.
     """
 
     seq_id: int = 0

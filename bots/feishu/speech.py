@@ -1,7 +1,7 @@
-"""FeishuSpeech: Feishu's own speech recognition of voice messages, if the app may use it and ffmpeg is installed.
+"""Feishu's own speech recognition for voice messages, used if the app has the permission and ffmpeg is installed.
 
-Feishu takes only raw samples (16 kHz, 16 bits, mono), and voice messages are Opus. ffmpeg converts them. Without it,
-the configured speech service transcribes them.
+Feishu accepts only raw samples (16 kHz, 16 bits, mono), and voice messages are Opus files, so ffmpeg converts them.
+Without ffmpeg, the configured speech service transcribes them.
 """
 
 import base64
@@ -23,10 +23,10 @@ from bus.messages import Attachment, Transcript
 log = logging.getLogger(__name__)
 
 MAX_S = 60
-"""Longest recording that Feishu recognizes, seconds (open.feishu.cn, speech_to_text-v1, file_recognize)."""
+"""Maximum length of a recording, seconds (open.feishu.cn, speech_to_text-v1, file_recognize)."""
 
 CALL_S = 30.0
-"""Time limit of the recognition, seconds."""
+"""Time limit for recognizing a recording, seconds."""
 
 CONVERT_S = 20.0
 
@@ -34,7 +34,7 @@ SPEECH_SCOPE = "speech_to_text:speech"
 
 _PATH = "/open-apis/speech_to_text/v1/speech/file_recognize"
 _ENGINE = "16k_auto"
-"""The only engine: Chinese mixed with English."""
+"""Feishu's only engine, for Chinese mixed with English."""
 
 _CONVERT = (
     *("-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-f", "ogg", "-i"),
@@ -77,7 +77,7 @@ class FeishuSpeech:
             if error.code == SCOPE_CODE:
                 self._may_use = False
                 log.info(
-                    "%s: Feishu does not recognize speech for this app, which needs the scope %s",
+                    "%s: Feishu does not recognize speech for this app, which lacks the scope %s",
                     self._rest.channel,
                     SPEECH_SCOPE,
                 )

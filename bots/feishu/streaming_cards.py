@@ -1,7 +1,7 @@
 """Streaming cards: updates their text, and recovers if the platform closes a stream.
 
-The platform closes a stream ten minutes after its start, or when nothing arrives for long. A closed stream is reopened.
-If that is refused too, the whole card is replaced each time, which needs no stream.
+The platform closes a stream after ten minutes, or when no update arrives for a long time. A closed stream is reopened.
+If Feishu refuses that, each update replaces the whole card, which needs no stream.
 """
 
 import logging
@@ -23,10 +23,10 @@ RENEW_S = 500.0
 """Time after which to reopen a stream, seconds. The platform closes it after 600 s."""
 
 _KEPT = 200
-"""Maximum number of cards to remember, 1.5 KB each. The next change of an older card replaces it whole."""
+"""Maximum number of cards to remember, 1.5 KB each. The next change to an older card replaces the whole card."""
 
 _EPOCH = 1_735_689_600
-"""Start of 2025, from which sequence numbers are counted, five a second. So they rise across restarts, until 2038."""
+"""Start of 2025. Sequence numbers count from it, five per second, so that they rise across restarts, until 2038."""
 
 _STEPS_PER_S = 5
 _MAX_SEQUENCE = 2**31 - 1
@@ -40,7 +40,7 @@ class _StreamingCard:
 
     Attributes:
         sequence: The last used number.
-        footer: The present part below its text; None = unknown.
+        footer: The current part below the text; None = unknown.
         opened_at: When its stream was opened (monotonic seconds).
         is_unstreamable: Whether its stream cannot be reopened.
     """
@@ -101,7 +101,7 @@ class StreamingCards:
     async def _update_card(
         self, card_id: str, stream: _StreamingCard, text: str, footer: CardFooter
     ) -> None:
-        """Change only the text if nothing else has changed, else the whole card."""
+        """Change only the text if nothing else has changed, or else the whole card."""
         if stream.is_unstreamable:
             await self._replace_card(
                 card_id, stream, cards.progress_card(text, footer), is_frame=True
@@ -133,7 +133,9 @@ class StreamingCards:
         except FeishuError as error:
             if error.retryable:
                 raise
-            log.warning("a card cannot stream again, it is replaced from now on: %s", error)
+            log.warning(
+                "a card cannot stream again; from now on, the whole card is replaced: %s", error
+            )
             stream.is_unstreamable = True
         else:
             stream.opened_at = self._clock()
@@ -145,7 +147,7 @@ class StreamingCards:
         try:
             await _in_sequence(stream, closed)
         except FeishuError as error:
-            # The finished card that follows has the same content.
+            # The finished card follows, with the same content.
             log.info("a stream was not closed: %s", error)
 
     async def _replace_card(
@@ -166,7 +168,7 @@ class StreamingCards:
 
 
 async def _in_sequence(stream: _StreamingCard, operation: Callable[[int], Awaitable[None]]) -> None:
-    """Run an operation with the next number. Skip ahead if the platform has a higher one. Raises FeishuError."""
+    """Run an operation with the next number. Skip ahead if the platform has a higher number. Raises FeishuError."""
     for leap in (*_LEAPS, 0):
         stream.sequence += 1  # The number is used up even if the operation fails.
         try:

@@ -18,11 +18,11 @@ class FeishuTimeouts:
         ack_s: Responding to an event. The platform waits 3 s.
         press_s: Responding to a button press. The platform shows an error after 3 s.
         ping_s: Interval of pings until the platform changes it (its default is 120 s).
-        close_s: Closing the connection, and calls in progress at that time.
+        close_s: Closing the connection, including calls still in progress.
         parts_s: How long to keep the parts of a split event.
         backoff: Delays after failed attempts to connect.
-        failed_retry_s: Delay after the platform refused the app's credentials.
-        check_s: In mode webhook, interval of checking the app's credentials.
+        failed_retry_s: Delay after the platform refuses the app's credentials.
+        check_s: In mode webhook, how often to check the app's credentials.
     """
 
     call_s: float = 20.0

@@ -1,7 +1,7 @@
 """Feishu's webhook: requests are signed and encrypted, and contain the verification token.
 
-Nothing is parsed before its signature is verified on the raw body, with one exception: the developer console checks the
-URL with a request that may be unsigned. It is answered only if it contains the verification token.
+The signature of a raw body is verified before the body is parsed, with one exception: the developer console checks the
+    URL with a request that may be unsigned. That request is answered only if it contains the verification token.
 """
 
 import json
@@ -28,7 +28,7 @@ from bots.feishu.receiver import FeishuReceiver
 from bus.platform import Clock, Intake
 
 _MAX_CHALLENGE_BYTES = 4096
-"""Maximum size of an unsigned body to read, bytes. The console's question has about 200."""
+"""Maximum size of an unsigned body, bytes. The console's request has about 200."""
 
 _URL_VERIFICATION = "url_verification"
 
@@ -57,7 +57,9 @@ class FeishuWebhookSecrets:
         if not (timestamp and nonce and given):
             raise WebhookRejected("it is not signed")
         if not is_recent(timestamp, now):
-            raise WebhookRejected("its time is more than 5 minutes off: check this machine's clock")
+            raise WebhookRejected(
+                "its timestamp is more than 5 minutes off: check this machine's clock"
+            )
         if not secrets_match(given, sign_request(self._key, timestamp, nonce, request.body)):
             raise WebhookRejected(
                 f"its signature is wrong: set {self._section}.encrypt_key to the app's Encrypt Key"
@@ -74,11 +76,11 @@ class FeishuWebhookSecrets:
         return self._verify_token(self._decrypt(sealed))
 
     def decrypt_challenge(self, body: bytes) -> dict[str, object]:
-        """Return the console's unsigned question.
+        """Return the console's unsigned request.
 
         Raises:
-            WebhookRejected: The request is anything else that is not signed. The status is always 401, so that it does
-                not reveal how far decryption came.
+            WebhookRejected: It is some other unsigned request. The status is always 401, so that it does not reveal how
+                far decryption got.
         """
         try:
             return self._decrypt_challenge(body)

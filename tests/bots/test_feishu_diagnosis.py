@@ -44,7 +44,7 @@ async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
         feishu.rest.scopes -= {"im:message:update"}
         finding = (await look(feishu))["permissions"]
         assert finding.severity is Severity.PROBLEM
-        assert "im:message:update (the card" in finding.text
+        assert "im:message:update (cards" in finding.text
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_wrong_credentials_are_reported(given: dict[str, str]) -> None:
         assert set(found) == {"app secret", "clock"}
 
 
-@pytest.mark.parametrize(("state", "part"), [(1, "switched it off"), (3, "not switched on yet")])
+@pytest.mark.parametrize(("state", "part"), [(1, "disabled it"), (3, "not enabled yet")])
 async def test_an_app_that_is_not_in_use(state: int, part: str) -> None:
     async with FakeFeishu() as feishu:
         feishu.rest.activate_status = state
@@ -127,7 +127,7 @@ async def test_a_bot_ability_that_is_off() -> None:
         assert "Add Features, Bot" in (await look(feishu))["app"].fix
 
 
-@pytest.mark.parametrize(("code", "part"), [(1, "no long connection"), (1000040344, "refused")])
+@pytest.mark.parametrize(("code", "part"), [(1, "no long connection"), (1000040344, "refuses the app")])
 async def test_a_platform_that_gives_no_long_connection(code: int, part: str) -> None:
     async with FakeFeishu() as feishu:
         feishu.refuse_connects(code)

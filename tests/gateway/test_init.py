@@ -154,7 +154,7 @@ async def test_init_asks_whether_feishu_or_lark(tmp_path: Path) -> None:
         harness = SetupHarness(tmp_path, {"channels": {"feishu": {"domain": feishu.url}}})
         person = await harness.ask("lark", "", feishu.app_id, feishu.app_secret, DEMO)
         assert len([q for q in person.asked if "latform" not in q and "Model" not in q]) == 3
-        assert "Parley is switched on" in person.told
+        assert "Parley is enabled" in person.told
         assert harness.loaded().bots.feishu.app_secret == feishu.app_secret
 
 
