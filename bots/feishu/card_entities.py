@@ -73,7 +73,9 @@ class CardEntities:
         self.usable = False
         why = f"the app lacks the scope {SCOPE}" if error.code == SCOPE_CODE else str(error)
         log.info("answers do not stream: cards are replaced (PATCH) instead: %s", why)
-        self._on_disabled(f"answers grow by replacing their cards, because cards cannot stream: {why}")
+        self._on_disabled(
+            f"answers grow by replacing their cards, because cards cannot stream: {why}"
+        )
 
     async def register(self, sent: SentMessage, made: CardEntity) -> MessageId:
         """Return the ID of the message that shows a sent entity.

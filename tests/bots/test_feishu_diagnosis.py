@@ -127,7 +127,9 @@ async def test_a_bot_ability_that_is_off() -> None:
         assert "Add Features, Bot" in (await look(feishu))["app"].fix
 
 
-@pytest.mark.parametrize(("code", "part"), [(1, "no long connection"), (1000040344, "refuses the app")])
+@pytest.mark.parametrize(
+    ("code", "part"), [(1, "no long connection"), (1000040344, "refuses the app")]
+)
 async def test_a_platform_that_gives_no_long_connection(code: int, part: str) -> None:
     async with FakeFeishu() as feishu:
         feishu.refuse_connects(code)
