@@ -1,1 +1,1 @@
-"""Telegram: python-telegram-bot on the one event loop."""
+"""Telegram, with python-telegram-bot on the service's event loop."""

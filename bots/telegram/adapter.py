@@ -1,4 +1,4 @@
-"""The Telegram adapter: connect, receive, send."""
+"""The Telegram adapter: connects, receives updates, and sends messages."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -77,7 +77,7 @@ from bus.platform import (
 from bus.retry import Backoff
 
 _MAX_WAIT_S = 30.0
-"""How long a required call waits for its turn; then the delivery worker tries it again."""
+"""How long a required call waits for the rate limit, seconds. After that, the delivery worker retries it."""
 
 
 def build(name: str, config: TelegramConfig, commands: Sequence[CommandInfo]) -> Adapter:
@@ -85,8 +85,8 @@ def build(name: str, config: TelegramConfig, commands: Sequence[CommandInfo]) ->
 
     Args:
         name: The section's name.
-        config: The section, secrets resolved.
-        commands: The commands that Telegram's apps list and that address the bot in groups.
+        config: The section, with resolved secrets.
+        commands: The commands that Telegram's apps list. In groups, they address the bot.
     """
     return TelegramAdapter(config, commands, name=name)
 
@@ -104,9 +104,9 @@ class TelegramAdapter(
     SupportsNotes,
     SupportsPrivateChats,
 ):
-    """A Telegram bot that polls or has a webhook. It can send even while `run` is not active.
+    """A Telegram bot that uses polling or a webhook. It can send even while `run` is not active.
 
-    Answers grow only if `streaming` is on: as drafts in private chats, as edited messages in groups.
+    If `streaming` is on, answers grow: as drafts in private chats, and as edited messages in groups.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class TelegramAdapter(
 
     @override
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
-        """Return the private chat with a person, which has their ID. It exists if they have ever written to the bot."""
+        """Return the private chat with a person. Its ID is theirs, and it exists once they have written to the bot."""
         if not target.user.isdigit():
             return None
         return replace(target, chat=target.user, thread="", reply_to="")
@@ -326,7 +326,7 @@ class TelegramAdapter(
     @override
     async def show_working(self, target: ReplyTarget) -> None:
         share = TYPING_SHARE_BESIDE_PATCHES if self._capabilities.streaming else TYPING_SHARE
-        # Shielded, so that "typing" arrives before the answer, which ends it.
+        # Shielded, so that "typing" arrives before the answer. The answer ends it.
         with anyio.CancelScope(shield=True):
             async with self._calling(target, share=share) as bot:
                 await send_typing(bot, target, within_s=self._timeouts.indicator_s)
@@ -353,7 +353,7 @@ class TelegramAdapter(
     async def _follow_migration(
         self, request: Callable[[ReplyTarget], Awaitable[MessageId]], target: ReplyTarget
     ) -> MessageId:
-        """Send. If the group became a supergroup, tell the bus and send there, without a reply."""
+        """Send. If the group became a supergroup, tell the bus, and send there without replying to a message."""
         try:
             return await request(target)
         except ChatMigratedError as migrated:
@@ -370,7 +370,7 @@ class TelegramAdapter(
     async def _calling(
         self, target: ReplyTarget, *, share: float | None = None
     ) -> AsyncIterator[TelegramBot]:
-        """Yield the bot for one call for a chat. Raises DeliveryError. `share` as in `AccountLimiter.acquire`."""
+        """Yield the bot for one call to a chat. Raises DeliveryError. `share` as in `AccountLimiter.acquire`."""
         async with self._limiter.limit(target.chat, share=share), self._connections.open() as bot:
             yield bot
 
@@ -408,7 +408,7 @@ def call_limiter(*, divide_limit: Callable[[int], int] = lambda limit: limit) ->
 
 
 def is_group(chat: str) -> bool:
-    """Return whether a chat ID is a group's.
+    """Return whether a chat ID belongs to a group.
 
     >>> is_group("-100200"), is_group("42")
     (True, False)

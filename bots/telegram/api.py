@@ -25,16 +25,16 @@ from bots.config import TelegramConfig
 from bots.telegram.capabilities import NOTICE_AFTER_S, PATCH_INTERVAL_S
 
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "my_chat_member")
-"""Kinds of updates to receive. Every poll sends them, because Telegram remembers the last value."""
+"""Kinds of updates to receive. Every poll sends this list, because Telegram remembers the last one."""
 
 DRAFT_UPDATES = ("stopped_message_generation",)
-"""Also received if answers are shown as drafts (Bot API 10.3)."""
+"""Additional kinds of updates if answers are shown as drafts (Bot API 10.3)."""
 
 _TOKEN = re.compile(r"(?<=/bot)[^/\s\"']+")
 """A bot token in the path of a URL."""
 
 _SENT = ("message_id", "date", "chat")
-"""The fields to read from a sent message."""
+"""The fields to keep of a sent message."""
 
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError)
 """Exceptions that parsing a malformed response or update may raise."""
@@ -45,18 +45,18 @@ class TelegramTimeouts:
     """All timeouts and delays of the adapter, seconds.
 
     Attributes:
-        poll_s: How long Telegram may hold a long poll open (whole seconds).
+        poll_s: How long Telegram may hold a long poll open, in whole seconds.
         connect_s: Connecting, and getting a connection from the pool.
         answer_s: Waiting for a response to start, in addition to `poll_s` for a long poll.
-        upload_s: Sending a piece of a file, and processing the whole file.
-        file_s: A whole file, 50 MB over a slow line.
-        retry_min_s: First delay after a failure. It doubles with each further one.
+        upload_s: Sending one chunk of a file, and processing the whole file.
+        file_s: Sending a whole file (50 MB over a slow line).
+        retry_min_s: First delay after a failure. It doubles with each further failure.
         retry_max_s: Longest such delay.
-        failed_retry_s: Delay after a refused token, which needs an operator.
+        failed_retry_s: Delay after Telegram refuses the token, which needs an operator.
         ack_s: Handling a webhook request.
-        check_s: Interval of checks of the webhook, or of the waiting updates while polls return nothing.
+        check_s: How often to check the webhook or, while polls return nothing, the number of waiting updates.
         notice_s, patch_s: See capabilities.py.
-        indicator_s: Indicators: "typing", a draft. The answer waits for them at most this long.
+        indicator_s: Showing "typing" or a draft. The answer waits for such a call at most this long.
     """
 
     poll_s: int = 30
@@ -74,7 +74,7 @@ class TelegramTimeouts:
     patch_s: float = PATCH_INTERVAL_S
 
     def total_s(self, *, waiting_s: float = 0.0) -> float:
-        """Return the time limit of a whole call. Its parts have separate limits."""
+        """Return the time limit of a whole call, seconds. Parts of the call have separate limits."""
         return 2 * self.connect_s + 2 * self.answer_s + waiting_s
 
 
@@ -87,7 +87,7 @@ class RetryAfterError(TelegramError):
 
 
 class UnexpectedStatus(TelegramError):
-    """A response that does not come from the Bot API: a server error, or a proxy's page."""
+    """A response that does not come from the Bot API, such as a server error or a proxy's page."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"HTTP {status}")
@@ -97,9 +97,9 @@ class UnexpectedStatus(TelegramError):
 class TelegramTransport(BaseRequest):
     """The SDK's HTTP transport on aiohttp. Errors carry the HTTP status and never quote the body.
 
-    A request costs a fifth of the CPU of the stock transport, which uses httpx (0.5 instead of 2.5 ms). The stock
-    transport also drops the status of unknown errors, warns about its own `RetryAfter`, and puts unreadable bodies into
-    messages and logs. An error page may repeat the URL, which contains the token.
+    A request takes a fifth of the CPU time of the SDK's own transport, which uses httpx (0.5 instead of 2.5 ms). That
+    transport also drops the status of unknown errors, warns about its own `RetryAfter`, and copies unreadable bodies
+    into error messages and logs. An error page may repeat the URL, which contains the token.
 
     Args:
         timeouts: The timeouts.
@@ -125,7 +125,7 @@ class TelegramTransport(BaseRequest):
 
     @cached_property
     def _proxy(self) -> str | None:
-        """The API's proxy. Reading the environment at each request costs 13 % of a turn's function calls."""
+        """The API's proxy, read once: reading the environment at each request costs 13% of a turn's function calls."""
         return proxy_url_for(self._url)
 
     @override
@@ -152,7 +152,7 @@ class TelegramTransport(BaseRequest):
         *_args: object,
         **_timeouts: object,
     ) -> tuple[int, bytes]:
-        """Send one request. Uses only `read_timeout` of the SDK's timeouts, and otherwise the adapter's.
+        """Send one request. Of the SDK's timeouts, only `read_timeout` is used. The others are the adapter's.
 
         Raises:
             RetryAfterError, UnexpectedStatus: See their docstrings.
@@ -163,7 +163,7 @@ class TelegramTransport(BaseRequest):
         read_s = read_timeout if isinstance(read_timeout, int | float) else self.read_timeout
         timeout = aiohttp.ClientTimeout(
             connect=self._timeouts.connect_s,
-            # aiohttp's time limit starts with the first sent byte, and sending a file takes long.
+            # aiohttp counts from the first byte that it sends, and sending a file takes long.
             sock_read=self._timeouts.file_s if files else read_s,
         )
         try:
@@ -194,7 +194,7 @@ class TelegramTransport(BaseRequest):
 
         Args:
             url: The URL, which may contain the token.
-            read_timeout_s: How long the server may send nothing, seconds.
+            read_timeout_s: Longest pause in the response, seconds.
         """
         timeout = aiohttp.ClientTimeout(connect=self._timeouts.connect_s, sock_read=read_timeout_s)
         session = self._open_session()
@@ -211,8 +211,9 @@ class TelegramTransport(BaseRequest):
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
         """Return the response's JSON object. Raises TelegramError if it is not one.
 
-        Keeps only the identifying fields of a sent or edited message. The message may contain the one that it replies
-        to, and the SDK raises if that one has a form it does not know. A sent answer would then count as uncertain.
+        Keeps only the identifying fields of a sent or edited message. The message may contain the message that it
+        replies to, and the SDK raises if it does not know the form of that message. A sent answer would then count as
+        uncertain.
         """
         answer = _json_object(payload)
         if answer is None:
@@ -228,11 +229,11 @@ class TelegramBot(Bot):
 
     @override
     def __repr__(self) -> str:
-        """Return a name. The SDK's would contain the token."""
+        """Return a name. The SDK's version would contain the token."""
         return "TelegramBot()"
 
     async def call_method(self, method: str, arguments: Mapping[str, object]) -> object:
-        """Call a method or pass arguments that the SDK does not have. Raises TelegramError."""
+        """Call a method that the SDK does not have, or with arguments that it does not have. Raises TelegramError."""
         return await self._post(method, dict(arguments))
 
     async def poll(
@@ -243,7 +244,7 @@ class TelegramBot(Bot):
         grace_s: float,
         allowed: Sequence[str] = ALLOWED_UPDATES,
     ) -> list[Any]:
-        """Confirm the updates before `offset` and return the following ones, at most 100, as JSON.
+        """Confirm the updates before `offset`. Return at most 100 of the following ones as JSON.
 
         Args:
             offset: ID of the first requested update; None = the oldest unconfirmed one.
@@ -265,15 +266,15 @@ class TelegramBot(Bot):
 
 
 class TelegramConnections:
-    """The HTTP connections of one bot, open while they are used.
+    """The HTTP connections of one bot, open while somebody uses them.
 
-    Answers are still sent after the adapter's `run` was stopped (the bus drains), so neither side alone can own the
-    connections. The first user opens them, and the last one closes them.
+    The bus still sends answers after the adapter's `run` has stopped, so neither of them can own the connections alone.
+    The first user opens them, and the last one closes them.
     """
 
     def __init__(self, config: TelegramConfig, timeouts: TelegramTimeouts) -> None:
         self._timeouts = timeouts
-        # Created once, because reading the certificates takes about 20 ms, and the connections may open again.
+        # Created once, because reading the certificates takes about 20 ms and the connections may be reopened.
         tls = httpx.create_ssl_context()
         self._polls = TelegramTransport(timeouts, tls, url=config.base_url, connections=2)
         self._calls = TelegramTransport(timeouts, tls, url=config.base_url, connections=64)
@@ -291,7 +292,7 @@ class TelegramConnections:
         """Yield the bot."""
         self._users += 1
         try:
-            # Both return at once without awaiting if they are open.
+            # If the transports are open, both calls return at once without awaiting.
             await self._polls.initialize()
             await self._calls.initialize()
             yield self._bot
@@ -301,12 +302,12 @@ class TelegramConnections:
                 shield=True, deadline=anyio.current_time() + self._timeouts.connect_s
             ):
                 for transport in (self._polls, self._calls):
-                    if not self._users:  # No new user came during the close.
+                    if not self._users:  # Nobody opened the connections again meanwhile.
                         await transport.shutdown()
 
 
 def redact_sdk_logs() -> None:
-    """Keep tokens and message texts out of the libraries' logs, at any log level.
+    """Keep tokens and message texts out of the libraries' logs at every log level.
 
     httpx logs every URL at INFO, and a URL of the Bot API contains the token. The library itself logs base URLs and
     whole requests at DEBUG.
@@ -337,9 +338,9 @@ def _redact(record: logging.LogRecord) -> bool:
 def _multipart(
     fields: Mapping[str, str], files: Mapping[str, tuple[str, Any, str]]
 ) -> aiohttp.FormData:
-    form = aiohttp.FormData(fields, quote_fields=False)  # Telegram accepts names unencoded.
+    form = aiohttp.FormData(fields, quote_fields=False)  # Telegram accepts unencoded names.
     for name, (filename, content, content_type) in files.items():
-        # A file object is sent in pieces.
+        # aiohttp sends a file object in chunks.
         part = io.BytesIO(content) if isinstance(content, bytes) else content
         form.add_field(name, part, filename=filename, content_type=content_type)
     return form

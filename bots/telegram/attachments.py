@@ -23,8 +23,8 @@ MEDIA = frozenset({"photo", "sticker", *_DEFAULTS})
 def media_files(field: str, value: object) -> tuple[Attachment, ...]:
     """Return the files in a field of a message. `ref` is Telegram's `file_id`.
 
-    Uses only the largest size of a photo. A live photo is a photo and a video. Only stickers that are pictures have
-    a file, because models and programs cannot show the others.
+    A photo is returned only in its largest size. A live photo is a photo and a video. Only stickers that are pictures
+    are returned, because models and programs cannot show the others.
 
     Raises:
         LookupError, ValueError: A file has no ID.

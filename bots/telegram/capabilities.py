@@ -16,28 +16,28 @@ PHOTO_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
 
 
 MAX_TEXT = 4_096
-"""UTF-16 code units of a message's text, after parsing (Bot API: sendMessage)."""
+"""Maximum length of a message's text after parsing, UTF-16 code units (Bot API: sendMessage)."""
 
 CALLS_PER_S = 30
-"""Calls a second in all chats together: Telegram names 30 messages "or so" for bulk notifications (Bot FAQ)."""
+"""Calls per second in all chats together. Telegram says 30 messages "or so" for bulk notifications (Bot FAQ)."""
 
 GROUP_CALLS_PER_MINUTE = 20
-"""Messages a minute in one group, edits included (Bot FAQ, "hitting limits")."""
+"""Maximum messages per minute in one group, including edits (Bot FAQ, "hitting limits")."""
 
 PATCH_SHARE = 0.75
-"""Part of these limits after which an answer stops growing: the rest is for final answers."""
+"""Share of these limits that growing answers may use. The rest is reserved for final answers."""
 
 TYPING_SHARE = 0.8
-"""The same for "typing", which is sent 15 times a minute."""
+"""Share of these limits that "typing" may use. It is sent 15 times a minute."""
 
 TYPING_SHARE_BESIDE_PATCHES = 0.4
-"""The same for "typing" where growing answers already show that work continues."""
+"""Share for "typing" if growing answers already show that work continues."""
 
 NOTICE_AFTER_S = 8.0
-"""Seconds until the progress notice: longer than most answers take. Until then, "typing" is enough."""
+"""Seconds until the progress notice. Most answers take less, and until then "typing" is enough."""
 
 PATCH_INTERVAL_S = 3.0
-"""Seconds between updates of a message. A group accepts 20 messages a minute, including edits: one every 3 s."""
+"""Seconds between updates of a message. A group accepts 20 messages per minute, including edits: one every 3 s."""
 
 
 def capabilities(
@@ -53,8 +53,8 @@ def capabilities(
     return Capabilities(
         streaming=streaming,
         stream_interval_s=patch_s,
-        # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group accepts 20 a
-        # minute. Telegram refuses further ones with the seconds to wait, and Parley waits.
+        # "Avoid sending more than one message per second" in one chat (Bot FAQ, "hitting limits"). A group accepts 20
+        # per minute. Telegram refuses more and says how many seconds to wait, and Parley waits.
         send_interval_s=1.0,
         # There is no idempotency key, and sent messages cannot be looked up.
         idempotent_send_s=0.0,

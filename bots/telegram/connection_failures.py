@@ -60,7 +60,7 @@ def connection_failure(  # noqa: PLR0911 - one return per kind
 
 def _status_hint(status: int, channel: str) -> str:
     if httpx.codes.is_server_error(status):
-        return "Telegram has a problem of its own; trying again."
+        return "Telegram has a problem of its own; retrying."
     return f"that is not the Bot API; check the proxy and channels.{channel}.base_url."
 
 

@@ -36,10 +36,10 @@ class TelegramContent:
     """The text and files of a message.
 
     Attributes:
-        text: Its text, then descriptions of other content, as Markdown, without mentions of the bot.
+        text: Its text, followed by descriptions of other content, as Markdown without mentions of the bot.
         plain: Its text or caption without formatting, for commands.
         files: Its files.
-        is_own: Whether it consists of text or files, unlike a place, a poll or a sticker.
+        is_own: Whether it contains text or files, and not only a place, a poll or a sticker.
         mentioned, mentions_people, command, for_other: See `ParsedText`.
     """
 
@@ -70,7 +70,7 @@ class _Part:
 def read_content(message: Json, identity: TelegramIdentity) -> TelegramContent:
     """Return the content of a Message or an ExternalReplyInfo. Never raises.
 
-    A field that cannot be read does not affect others. A line names it instead.
+    If a field cannot be read, a line names it, and the other fields are still read.
 
     Args:
         message: The raw message.
@@ -134,7 +134,7 @@ def _own_words(
 
 
 def _repeats(field: str, newer: _Part) -> bool:
-    """Return whether a newer field already contained this field's content, which is only for older programs."""
+    """Return whether a newer field already contains this field's content. Such fields are only for older programs."""
     if field == "photo":
         return any(file.kind == "image" for file in newer.files)
     return newer.is_read
@@ -347,7 +347,7 @@ def _suggested_post(value: object) -> _Part:
 
 
 def _links(value: object) -> _Part:
-    """Return the links below a message. Other buttons do not describe the message."""
+    """Return the links of the buttons below a message. Other buttons do not describe the message."""
     rows = as_list(as_object(value).get("inline_keyboard"))
     buttons = [button for row in rows for button in as_objects(row)]
     return _Part(
@@ -369,7 +369,7 @@ def _label(kind: str, words: str, rest: Sequence[object] = ()) -> str:
 
 
 def _price(currency: str, amount: object) -> str:
-    """Return an amount, which Telegram gives in the smallest units of a currency."""
+    """Return an amount as text. Telegram gives it in the currency's smallest units."""
     number = as_int(amount)
     if number is None:
         return ""
@@ -439,10 +439,10 @@ _OWN = frozenset(
         "paid_media",
     }
 )
-"""Fields with text or files. A place or a sticker in a group is for the bot only if it replies to the bot."""
+"""Fields with text or files. Other messages in a group must reply to the bot to be for it."""
 
 _REPEATED_BY = {"document": "animation", "photo": "live_photo", "location": "venue"}
-"""Fields that Telegram also sets for older programs."""
+"""Fields that Telegram sets for older programs too, and the newer field with the same content."""
 
 NAMES = {
     "text": "the text",
@@ -477,7 +477,7 @@ NAMES = {
     "reply_to_message": "the message that is replied to",
     "external_reply": "the message that is replied to",
 }
-"""The words for a field that cannot be read."""
+"""What to call a field that cannot be read."""
 
 SURROUNDINGS = frozenset(
     {
@@ -493,4 +493,4 @@ SURROUNDINGS = frozenset(
         "has_media_spoiler",
     }
 )
-"""Fields around the content: author, place, time and display. They do not determine the kind of message."""
+"""Fields that are not content, such as author, chat, time and display. They do not determine a message's kind."""

@@ -1,4 +1,4 @@
-"""Diagnosis of a Telegram bot: token, privacy mode, webhook, waiting messages, other pollers, commands."""
+"""Checks of a Telegram bot: token, privacy mode, webhook, waiting messages, other pollers, commands."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -30,7 +30,7 @@ from bots.telegram.api import (
 from bots.telegram.connection_failures import POLLED_BY_ANOTHER, connection_failure
 
 DIAGNOSIS_TIMEOUTS = TelegramTimeouts(connect_s=5.0, answer_s=10.0, poll_s=5)
-"""A poller that another one ended polls again within a second or two, so a poll of `poll_s` meets it."""
+"""Another poller that our poll interrupts polls again within two seconds, so a poll of `poll_s` detects it."""
 
 
 async def diagnose(
@@ -96,8 +96,8 @@ def _webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) -> lis
     return [
         warning(
             "webhook",
-            f"one is set, to {_host(webhook.url)}: polling does not work with it",
-            "`parley serve` removes it; if another service uses this bot, make one of its own for Parley",
+            f"one is set to {_host(webhook.url)}, so polling does not work",
+            "`parley serve` removes it; if another service uses this bot, create a separate bot for Parley",
         )
     ]
 
@@ -108,7 +108,7 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) ->
         keys = " and ".join(f"channels.{channel}.{name}" for name in missing)
         return problem("webhook", f"mode webhook needs {keys}", f"set {keys}")
     if webhook.url != section.webhook_url:
-        where = f"it leads to {_host(webhook.url)}" if webhook.url else "none is set"
+        where = f"it points to {_host(webhook.url)}" if webhook.url else "none is set"
         text = f"{where}, not to channels.{channel}.webhook_url"
         return note("webhook", text, "`parley serve` sets it when it starts")
     if webhook.last_error_message:
@@ -116,7 +116,7 @@ def _own_webhook(webhook: WebhookInfo, section: TelegramConfig, channel: str) ->
         return warning(
             "webhook",
             f"Telegram could not deliver to {_host(webhook.url)}: {reason}",
-            "the address must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
+            "the URL must lead to the gateway over HTTPS, on port 443, 80, 88 or 8443",
         )
     return ok("webhook", f"Telegram delivers to {_host(webhook.url)}")
 
@@ -128,20 +128,20 @@ async def _poller(
     if waiting and options.service_running:
         return warning(
             "polling",
-            f"{waiting} message(s) wait at Telegram though the service runs",
+            f"{waiting} message(s) wait at Telegram although the service is running",
             "see `detail` of the channel in GET /api/channels, and the log",
         )
     if waiting:
         text = f"{waiting} message(s) wait at Telegram; the service is not running"
         return ok("polling", text)
     if not options.exclusive:
-        return ok("polling", "no message waits")
+        return ok("polling", "no messages are waiting")
     try:
         with anyio.fail_after(timeouts.total_s(waiting_s=timeouts.poll_s)):
             await bot.poll(None, timeouts.poll_s, grace_s=timeouts.answer_s)
     except Conflict:
         return problem("polling", POLLED_BY_ANOTHER, _CONTESTED_FIX)
-    return ok("polling", "nobody else polls with this token")
+    return ok("polling", "no other process polls with this token")
 
 
 def _commands(listed: set[str], options: DiagnosisOptions) -> CheckResult:
@@ -150,7 +150,7 @@ def _commands(listed: set[str], options: DiagnosisOptions) -> CheckResult:
         return ok("commands", "Telegram lists them")
     return note(
         "commands",
-        f"not listed at Telegram yet: {', '.join(missing)}",
+        f"Telegram does not list these yet: {', '.join(missing)}",
         "`parley serve` registers them when it starts",
     )
 
@@ -167,6 +167,6 @@ def _fix(failure: ConnectionFailure, channel: str) -> str:
 def _host(url: str) -> str:
     """Return the host of a URL. The rest of a webhook's URL may be secret."""
     try:
-        return urlsplit(url).hostname or "an address without a host"
+        return urlsplit(url).hostname or "a URL without a host"
     except ValueError:
-        return "an address that cannot be read"
+        return "a URL that cannot be parsed"

@@ -1,4 +1,4 @@
-"""File downloads from Telegram: asks for a file's URL and streams it.
+"""File downloads from Telegram: gets a file's URL and streams the file.
 
 The URL contains the token, so no error quotes it.
 """
@@ -32,7 +32,7 @@ async def open_download(
     """Stream a file's bytes, at most `max_bytes`.
 
     Raises:
-        DeliveryError: It is missing or too large (`FileTooLarge`), or the connection broke.
+        DeliveryError: The file is missing or too large (`FileTooLarge`), or the connection broke.
     """
     if (attachment.size_bytes or 0) > MAX_DOWNLOAD_BYTES:
         raise FileTooLarge(MAX_DOWNLOAD_BYTES)
@@ -59,7 +59,7 @@ async def _file_url(bot: Bot, ref: str, timeouts: TelegramTimeouts) -> str:
         raise _unambiguous(delivery_error(error)) from None
     url = file.file_path or ""
     if not url.startswith(("http://", "https://")):
-        raise DeliveryError(_LOCAL_FILES if url else "Telegram does not give the file anymore")
+        raise DeliveryError(_LOCAL_FILES if url else "Telegram no longer provides the file")
     return url
 
 
@@ -82,7 +82,7 @@ def _check_response(answer: aiohttp.ClientResponse, max_bytes: int) -> None:
     if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise DeliveryError(f"Telegram answered HTTP {answer.status}", retryable=True)
     if answer.status != HTTPStatus.OK:
-        raise DeliveryError(f"Telegram does not give the file (HTTP {answer.status})")
+        raise DeliveryError(f"Telegram does not provide the file (HTTP {answer.status})")
     length = answer.headers.get("Content-Length", "")
     if length.isdecimal() and int(length) > max_bytes:
         raise FileTooLarge(max_bytes)
@@ -95,7 +95,7 @@ def _connection_error(error: Exception) -> DeliveryError:
 
 
 def _unambiguous(error: DeliveryError) -> DeliveryError:
-    """Make the error unambiguous, because asking for a file changes nothing and can be repeated."""
+    """Mark an error as unambiguous, because a download changes nothing and can be repeated."""
     error.retryable = error.retryable or error.ambiguous
     error.ambiguous = False
     return error

@@ -1,4 +1,4 @@
-"""Drafts: show an unfinished answer in a private chat without sending it."""
+"""Drafts, which show an unfinished answer in a private chat without sending it."""
 
 from hashlib import blake2b
 
@@ -20,7 +20,7 @@ class TelegramDrafts:
     """Sends drafts, and remembers the stop button of each.
 
     Attributes:
-        available: Whether the server supports drafts. One that does not is asked only once.
+        available: Whether the server supports drafts. False once the server has said that it does not know the method.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class TelegramDrafts:
         """Show or replace a draft. An empty text shows that the bot is thinking.
 
         Raises:
-            DeliveryError: It was not shown. Not retryable if this server or chat has no drafts.
+            DeliveryError: The draft was not shown. Not retryable if the server or the chat does not support drafts.
         """
 
         async def request(target: TelegramTarget) -> bool:
@@ -77,7 +77,7 @@ class TelegramDrafts:
 
 
 def draft_id_of(key: str) -> int:
-    """Return the draft ID for a key: not 0 (Bot API: sendMessageDraft), and the same after a restart.
+    """Return the draft ID for a key. It is never 0 (Bot API: sendMessageDraft), and stays the same after a restart.
 
     >>> 0 < draft_id_of("12:preview") < 2**31, draft_id_of("12:preview") == draft_id_of("12:preview")
     (True, True)

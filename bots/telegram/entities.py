@@ -1,4 +1,4 @@
-"""Text with entities: offsets in UTF-16 units, properly nested, trimmed. Pure."""
+"""Text with Telegram entities, which are properly nested and trimmed, with offsets in UTF-16 units. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from bots.text.characters import utf16_length
 
 _NAME = re.compile(r"(?<![A-Za-z0-9_])@(?:\w[\w./-]*(?<![./-])|\Z)")
-"""Text that Telegram or a reader interprets as a person's name. Includes "@" at the end, because a name may follow."""
+"""Text that Telegram or a reader takes for a person's name. Includes "@" at the end, because a name may follow."""
 
 _RANK = (
     "text_link", "pre", "code", "blockquote", "expandable_blockquote", "spoiler", "bold", "italic", "strikethrough",
 )  # fmt: skip
-"""Entities to keep first if there are too many, after those that keep a name from being a mention."""
+"""Entities to keep first if there are too many, after those that prevent a name from becoming a mention."""
 
 
 _QUOTES = frozenset({"blockquote", "expandable_blockquote"})
@@ -61,7 +61,7 @@ class EntityWriter:
     is plain text.
 
     Args:
-        bare: Disguise names in code, because its entity may be dropped.
+        bare: Disguise names in code too, because the code's entity may be dropped.
     """
 
     def __init__(self, *, bare: bool) -> None:
@@ -75,8 +75,8 @@ class EntityWriter:
     def text(self, text: str) -> None:
         """Write text in which names do not become mentions.
 
-        Each name becomes code, in which Telegram does not look for names. It does not look in links either, so names
-        there stay unchanged.
+        Each name becomes code, because Telegram does not look for names in code. It does not look for names in links
+        either, so those stay unchanged.
         """
         if self._bare or self._is_in_link():
             self.raw(hide_mentions(text) if self._bare else text)
@@ -110,7 +110,7 @@ class EntityWriter:
 
     @contextmanager
     def style(self, kind: str, *, url: str = "") -> Iterator[None]:
-        """Apply a style to text written inside the block. A style within itself has no effect."""
+        """Apply a style to text written inside the block. A style inside the same style has no effect."""
         if any(style.type == kind for style in self._open):
             yield
             return
@@ -128,7 +128,7 @@ class EntityWriter:
         self._indent = before
 
     def finish(self) -> FormattedText:
-        """Return the message, trimmed like Telegram does. Entities have no blank edges."""
+        """Return the message, trimmed as Telegram does. Entities neither begin nor end with blanks."""
         text = "".join(self._parts)
         lead = min(
             [len(text) - len(text.lstrip())]
@@ -183,7 +183,7 @@ def hide_mentions(text: str) -> str:
 
 
 def limit_entities(message: FormattedText, most: int) -> FormattedText | None:
-    """Drop formatting beyond `most` entities; None if a name would then become a mention."""
+    """Drop formatting beyond `most` entities. Return None if a name would then become a mention."""
     units = message.text.encode("utf-16-le")
     guards = {entity for entity in message.entities if _is_guard(entity, units)}
     ranked = sorted(
@@ -196,7 +196,7 @@ def limit_entities(message: FormattedText, most: int) -> FormattedText | None:
 
 
 def _is_guard(entity: TextEntity, units: bytes) -> bool:
-    """Return whether an entity keeps a name in it from being a mention."""
+    """Return whether an entity prevents a name inside it from becoming a mention."""
     if entity.type not in {"code", "pre", "text_link"}:
         return False
     content = units[entity.offset * 2 : (entity.offset + entity.length) * 2]

@@ -1,7 +1,7 @@
 """Converts text with entities to Markdown, and finds mentions and commands in it. Pure.
 
-Telegram's entities count UTF-16 code units. Only an entity is a mention. A name inside code, or a similar name, has
-none.
+Offsets of Telegram's entities count UTF-16 code units. A name is a mention only if it has an entity. Names inside code
+and similar names have none.
 """
 
 import heapq
@@ -16,7 +16,7 @@ from bots.telegram.payload import Json, as_int, as_line, as_object, as_str, as_t
 from bus.characters import clean
 
 STYLES = {"bold": "**", "italic": "*", "strikethrough": "~~", "spoiler": "||"}
-"""The Markdown of styles, by their names in entities and rich messages. Underlined text stays plain."""
+"""Markdown marks of styles, by the styles' names in entities and rich messages. Underlined text stays plain."""
 
 _LITERAL = ("pre", "code")
 """Entities in which mentions, commands and formatting have no effect."""
@@ -29,7 +29,7 @@ _OURS = "ours"
 """A mention of the bot, or a command that names it."""
 
 _NESTING = (*_QUOTES, *_LITERAL, *_LABELS, *STYLES, _OURS)
-"""Order of nesting: of spans with the same extent, the earlier one is the outer one."""
+"""Order of nesting. If two spans have the same extent, the one listed first is the outer one."""
 
 _MAX_ENTITIES = 200
 """Maximum number of entities to read. Telegram uses 100."""
@@ -47,9 +47,9 @@ class ParsedText:
         text: Markdown, without mentions of the bot and `@bot` suffixes of its commands.
         plain: The same without formatting, for commands.
         mentioned: Whether it mentions the bot.
-        mentions_people: Whether anybody else was named.
+        mentions_people: Whether it mentions anybody else.
         command: The command at the beginning, lower case; "" = none.
-        for_other: Whether that command is another bot's.
+        for_other: Whether that command is for another bot.
     """
 
     text: str
@@ -152,7 +152,7 @@ def quoted(text: str) -> str:
 
 
 def link(label: str, url: str) -> str:
-    """Return a link; only the label if it is the address.
+    """Return a link, or only the label if the label is the address.
 
     >>> link("docs", "https://a.example/docs"), link("a.example", "http://a.example/")
     ('[docs](https://a.example/docs)', 'a.example')
@@ -169,7 +169,7 @@ def link(label: str, url: str) -> str:
 
 
 def dated(label: str, unix_time: object) -> str:
-    """Return a time followed by the same time in UTC, because apps show it in each reader's time zone."""
+    """Return a time's label followed by the time in UTC, because apps show it in each reader's time zone."""
     moment = as_time(unix_time)
     if moment is None:
         return label
@@ -187,7 +187,7 @@ def _surrogates(match: re.Match[str]) -> str:
 
 
 def _readable_spans(units: str, entities: Sequence[object]) -> Iterator[_Span]:
-    """Yield the entities that lie within the text and cut no character in two."""
+    """Yield the entities that lie within the text and do not split a character."""
     for entity in map(as_object, entities[:_MAX_ENTITIES]):
         start, length = as_int(entity.get("offset")), as_int(entity.get("length"))
         if start is None or length is None or start < 0 or length <= 0:
@@ -241,7 +241,7 @@ def _leading_command(
 
 
 def _after(spans: Sequence[_Span], begin: int) -> list[_Span]:
-    """Return the spans after a position, because a command at the beginning is not formatted."""
+    """Return the spans after a command at the beginning, because the command is not formatted."""
     late = (replace(span, start=max(span.start, begin)) for span in spans)
     return [span for span in late if span.start < span.end]
 
@@ -261,7 +261,7 @@ def _disjoint(spans: Iterator[_Span]) -> list[_Span]:
 def _cut(spans: Sequence[_Span], literal: Sequence[_Span]) -> list[_Span]:
     """Cut formatting at the edges of code and quotations, and drop the parts inside code.
 
-    A quotation may contain code whole; Telegram lets nothing else contain it.
+    Only a quotation may contain code, and only as a whole (a rule of Telegram).
     """
     quotes = _disjoint(span for span in spans if span.kind in _QUOTES)
     pieces = [
@@ -302,7 +302,7 @@ def _finish(units: str, spans: Sequence[_Span]) -> str:
 
 
 def _nest(spans: Sequence[_Span]) -> list[_Node]:
-    """Return spans as a tree. A span that extends beyond the end of another is cut there."""
+    """Return spans as a tree. If a span extends beyond the end of an enclosing one, it is cut there."""
     waiting = [(span.order, number, span) for number, span in enumerate(spans)]
     heapq.heapify(waiting)
     top: list[_Node] = []
@@ -343,7 +343,7 @@ def _render(units: str, start: int, end: int, nodes: Sequence[_Node]) -> str:
 
 
 def _gap(following: str, *, is_quote: bool) -> str:
-    """Return the line ends to add after a block. Otherwise a line after a quotation would belong to it."""
+    """Return the line ends to add after a block. Without them, a line after a quotation would become part of it."""
     if not following:
         return ""
     there = len(following) - len(following.lstrip("\n"))

@@ -25,10 +25,10 @@ _NOT_SENT = (
     aiohttp.ConnectionTimeoutError,
     aiohttp.ClientHttpProxyError,
 )
-"""aiohttp's errors before the first byte of a request was sent."""
+"""aiohttp's errors that occur before the first byte of a request is sent."""
 
 _NEVER_SENT = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
-"""The same, but the next attempt would fail in the same way."""
+"""The same, except that the next attempt would fail in the same way."""
 
 _TARGET_GONE = re.compile(
     "thread not found|topic_closed|topic_deleted|topic_id_invalid|message to (edit|delete|be replied|reply) not found"
@@ -51,11 +51,11 @@ _ENTITIES = re.compile("entit", re.IGNORECASE)
 _PICTURE = re.compile("photo|image", re.IGNORECASE)
 _TOO_LARGE = 413
 _REFUSED_RETRY_S = 60.0
-"""Wait after a refused token, seconds. An operator must act, and answers wait."""
+"""Wait after a refused token, seconds. Answers wait until an operator acts."""
 
 
 class ChatMigratedError(DeliveryError):
-    """The group became a supergroup. Message IDs start again there."""
+    """The group became a supergroup. Its message IDs start over."""
 
     def __init__(self, new_chat: str) -> None:
         super().__init__(f"The group became a supergroup with id {new_chat}", target_gone=True)
@@ -76,8 +76,8 @@ def delivery_error(error: Exception) -> DeliveryError:
         case NetworkError():
             return _no_answer(error)
         case TimeoutError() | TelegramError():
-            return _ambiguous("Telegram did not answer in time, or unreadably")
-    # The request was sent. The same request would get the same response.
+            return _ambiguous("Telegram did not answer in time, or its answer cannot be read")
+    # The request was sent. Repeating it would get the same response.
     name = type(error).__name__
     return DeliveryError(f"Telegram's answer could not be read ({name})", ambiguous=True)
 
@@ -93,12 +93,12 @@ def is_not_modified(error: BadRequest) -> bool:
 
 
 def is_deleted(error: BadRequest) -> bool:
-    """Return whether a message cannot be deleted because it does not exist."""
+    """Return whether a deletion was refused because the message does not exist."""
     return bool(_GONE.search(error.message))
 
 
 def is_unknown_method(error: TelegramError) -> bool:
-    """Return whether a server does not have a method. The SDK reports this as an invalid token."""
+    """Return whether a server does not know a method, which the SDK reports as an invalid token."""
     return isinstance(error, InvalidToken) and "not found" in error.message.lower()
 
 
@@ -113,7 +113,7 @@ def is_photo_error(error: BadRequest) -> bool:
 
 
 def cause_name(error: Exception) -> str:
-    """Return the class name of an error's cause, because details may contain a secret."""
+    """Return the class name of an error's cause. Leaves out details, because they may contain a secret."""
     return type(error.__cause__ or error).__name__
 
 
@@ -129,7 +129,7 @@ def _status_error(error: RetryAfterError | UnexpectedStatus) -> DeliveryError:
 
 
 def _refusal(error: TelegramError) -> DeliveryError:
-    """Return the error of a refusal. Only refusals of the bot itself are retryable."""
+    """Return the error for a refusal. Only a refusal of the bot itself is retryable."""
     match error:
         case ChatMigrated():
             return ChatMigratedError(str(error.new_chat_id))

@@ -36,7 +36,7 @@ _GROUPS = frozenset({"group", "supergroup"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackQueryEvent:
-    """A pressed button. Its query must always be answered, because the button spins until then.
+    """A person pressed a button. Its query must always be answered, because the button spins until then.
 
     Attributes:
         press: The press; None = the button is not ours.
@@ -52,7 +52,7 @@ class DraftStoppedEvent:
 
     Attributes:
         draft_id: The draft's ID in `drafts.py`.
-        press: The equivalent press, without the token, which `drafts.py` knows.
+        press: The equivalent button press, without the token. `drafts.py` knows the token.
     """
 
     draft_id: int
@@ -106,7 +106,8 @@ def parse_update(  # noqa: PLR0911 - one return per kind
         commands: Names of our commands.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: It lacks required data, such as the person or the chat.
+        LookupError, TypeError, ValueError, AttributeError: The update lacks required data, such as the person or the
+            chat.
     """
     match update:
         case {"callback_query": dict() as query}:
@@ -128,7 +129,7 @@ def parse_update(  # noqa: PLR0911 - one return per kind
 
 
 def _migration(message: Json, identity: TelegramIdentity) -> ChatMigratedEvent | None:
-    """Return the migration in a service message. Both chats report it, the old one first."""
+    """Return the migration that a service message reports. Both chats report it, the old one first."""
     old, new = message["chat"]["id"], as_int(message.get("migrate_to_chat_id"))
     if (before := as_int(message.get("migrate_from_chat_id"))) is not None:
         old, new = before, message["chat"]["id"]
@@ -140,7 +141,7 @@ def _migration(message: Json, identity: TelegramIdentity) -> ChatMigratedEvent |
 def _edit(
     update_id: int, message: Json, identity: TelegramIdentity, commands: Collection[str]
 ) -> MessageEdit | IgnoredEvent:
-    """Return an edit. Ignores edited commands, which ran already, and places, which move all the time."""
+    """Return an edit. Ignores edited commands, which already ran, and locations, which change all the time."""
     if not has_content(message) or message.get("location") is not None:
         return IgnoredEvent(kind_of_message(message))
     edited = parse_message(message, update_id, identity, commands)
@@ -159,7 +160,7 @@ def _edit(
 def _membership(
     update_id: int, update: Json, identity: TelegramIdentity
 ) -> BotAddedEvent | IgnoredEvent:
-    """Return the bot's new status in a chat: added, made an admin, blocked, removed."""
+    """Return an event if the bot was added to a group. Ignores other changes of its status."""
     status, kind = update["new_chat_member"]["status"], update["chat"]["type"]
     came = update["old_chat_member"]["status"] in _OUT and status in _IN
     if came and kind in _GROUPS:
@@ -177,7 +178,7 @@ def _callback_query(update_id: int, query: Json, identity: TelegramIdentity) -> 
     message, token, query_id = query.get("message"), as_str(query.get("data")), str(query["id"])
     if not isinstance(message, dict) or not token or len(token) > _CALLBACK_CHARACTERS:
         return CallbackQueryEvent(query_id=query_id, press=None)
-    # For an old message, Telegram sends only its ID and chat, and the date 0.
+    # For an old message, Telegram sends only its ID, its chat, and the date 0.
     chat, message_id = str(message["chat"]["id"]), str(message["message_id"])
     press = ButtonPress(
         event_id=str(update_id),
@@ -198,7 +199,7 @@ def _callback_query(update_id: int, query: Json, identity: TelegramIdentity) -> 
 
 
 def _stopped_draft(update_id: int, payload: Json, identity: TelegramIdentity) -> DraftStoppedEvent:
-    """Return the press that corresponds to stopping a draft. Drafts are private, so the chat is the person.
+    """Return the press that corresponds to stopping a draft. Drafts are private, so the chat's ID is the person's.
 
     Raises:
         LookupError, TypeError, ValueError: The update has an unexpected form.

@@ -1,4 +1,4 @@
-"""Sends files: an image as a photo if Telegram accepts it as one, anything else as a document."""
+"""Sends files: images as photos if Telegram accepts them as such, and anything else as a document."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,7 +22,7 @@ async def send_file(
     """Send one file of at most `MAX_FILE_BYTES`. Reads it into memory.
 
     Raises:
-        DeliveryError: It was not sent, or the outcome is unknown.
+        DeliveryError: The file was not sent, or the outcome is unknown.
     """
     content = await _read(file)
     upload = InputFile(content, filename=" ".join(clean_outbound(file.name).split()) or "file")

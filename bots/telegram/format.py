@@ -30,7 +30,7 @@ EMPTY = "…"
 """Text of a reply without text, because Telegram refuses an empty message."""
 
 COLLAPSED_FROM = 400
-"""Length from which a note is collapsed to three lines, UTF-16 code units: about five lines on a phone."""
+"""Notes of at least this many UTF-16 code units are collapsed to three lines. It is about five lines on a phone."""
 
 _SCHEMES = ("mailto:", "tg://")
 _MENTION_LINK = re.compile(r"tg:(?://)?(?:user|openmessage)\b", re.IGNORECASE)
@@ -43,7 +43,7 @@ _STYLES: Mapping[type[tree.Inline], str] = {
 
 
 def render(markdown: str) -> FormattedText:
-    """Render one message. It mentions no one. Formatting beyond 100 entities is dropped.
+    """Render one message without mentions. Formatting beyond 100 entities is dropped.
 
     >>> render("**a** `b`")
     FormattedText(text='a b', entities=(TextEntity(type='bold', offset=0, length=1, url='', language=''),\
@@ -52,7 +52,7 @@ def render(markdown: str) -> FormattedText:
     message = _write(markdown)
     if len(message.entities) > MAX_ENTITIES:
         limited = limit_entities(message, MAX_ENTITIES)
-        # There are too many names, so they are disguised and the formatting is dropped.
+        # There are too many names, so disguise them and drop the formatting.
         message = limited or FormattedText(text=_write(markdown, bare=True).text, entities=())
     return message if is_visible(message.text) else FormattedText(text=EMPTY, entities=())
 
@@ -163,7 +163,7 @@ class _Renderer:
     def _address(self, url: str) -> None:
         """Write an address, which Telegram turns into a link.
 
-        Write one with a name in it as an explicit link, or else the name would be a mention.
+        An address that contains a name is written as an explicit link. Otherwise the name would become a mention.
         """
         if "@" in url and is_clickable(url):
             with self.writer.style("text_link", url=url):

@@ -17,4 +17,4 @@ class TelegramIdentity:
 
 
 NOBODY = TelegramIdentity(user_id=0, username="")
-"""Identity for reading texts that do not address the bot, so that its name stays in them."""
+"""Identity for reading texts that do not address the bot. Keeps the bot's name in them."""

@@ -31,7 +31,7 @@ from bus.messages import ConversationKey, InboundMessage, ReplyTarget, Sender
 from bus.platform import Disposition
 
 GENERAL_TOPIC = 1
-"""The ID of a forum's General topic (core.telegram.org/api/forum). The Bot API does not mention it, and refuses it."""
+"""The ID of a forum's General topic (core.telegram.org/api/forum). The Bot API does not document it, and refuses it."""
 
 _MAX_LANGUAGE_CHARS = 35
 """Maximum length of a language tag, characters (RFC 5646 4.4.1)."""
@@ -39,8 +39,8 @@ _MAX_LANGUAGE_CHARS = 35
 _CUT_FROM_UNITS = 2_048
 """Minimum length of a text that may be the beginning of a longer one that an app split, UTF-16 code units.
 
-Apps send at most 4,096. Android splits within the last 300, Desktop at the best place in the second half, and iOS at
-the last line end or period.
+Apps send at most 4,096 units. Android splits a text within the last 300 of these, Desktop at the best place in the
+second half, and iOS at the last line end or period.
 """
 
 
@@ -50,10 +50,10 @@ def parse_message(
     """Convert the message of an update.
 
     `commands`: names of our commands. In a group, every bot gets commands without an `@bot` suffix, so only our own
-    commands address us.
+        commands address this bot.
 
     Raises:
-        LookupError, TypeError, ValueError: It does not say where it comes from.
+        LookupError, TypeError, ValueError: The message does not say where it comes from.
     """
     author = _author(message, identity)
     if isinstance(author, IgnoredEvent):
@@ -117,7 +117,7 @@ def _text(
         return HELP, QuotedContent()
     if content.command in commands:
         return content.plain, QuotedContent()
-    # In an album, only messages with words have the quotation, so that it is not repeated.
+    # In an album, only messages with text get the quotation, so that it is not repeated.
     if not (content.text or content.mentioned) and message.get("media_group_id"):
         return content.text, QuotedContent()
     return content.text, read_quoted(message, identity)
@@ -126,14 +126,14 @@ def _text(
 def _not_for_us(
     message: Json, content: TelegramContent, identity: TelegramIdentity
 ) -> IgnoredEvent | None:
-    """Return why a message is not for the bot, even if the bot answers everything; None if it may be for the bot."""
+    """Return why a message is not for the bot even if the bot answers everything; None if it may be for the bot."""
     is_for_bot = _is_private(message) or _replies_to_bot(message, identity)
     if not (content.is_own or (is_for_bot and (content.text or content.files))):
         return IgnoredEvent(kind_of_message(message))
     if content.for_other and not is_forwarded(message):
         return IgnoredEvent("another bot's command", Disposition.NOT_ADDRESSED)
     if message.get("is_automatic_forward") and not content.mentioned:
-        # A channel's posts also arrive in its discussion group. They are for the readers.
+        # A channel's posts also arrive in its discussion group. They are meant for readers, not for the bot.
         return IgnoredEvent("channel post", Disposition.NOT_ADDRESSED)
     return None
 
@@ -141,8 +141,8 @@ def _not_for_us(
 def _author(message: Json, identity: TelegramIdentity) -> Sender | IgnoredEvent:
     """Return the author.
 
-    `sender_chat` takes precedence, because `from` is then a placeholder bot of Telegram. An anonymous admin writes as
-    the group, and a channel as itself.
+    `sender_chat` takes precedence, because `from` is then one of Telegram's placeholder bots. Anonymous admins write as
+    the group, and channels as themselves.
     """
     chat, user = as_object(message.get("sender_chat")), as_object(message.get("from"))
     if message["chat"].get("type") == "channel" or not (chat or user):
@@ -169,9 +169,9 @@ def _is_private(message: Json) -> bool:
 
 
 def thread_of(message: Json) -> str:
-    """Return the topic for answers; "" = outside of topics, or in General, whose ID Telegram refuses.
+    """Return the topic for answers; "" = outside of topics, or in General, because Telegram refuses its ID.
 
-    A thread ID alone may be a plain group's reply thread.
+    A thread ID alone does not mean a topic. It may be a reply thread in an ordinary group.
     """
     thread = as_int(message.get("message_thread_id"))
     if not message.get("is_topic_message") or thread is None:
@@ -205,8 +205,8 @@ def _topic_title(message: Json) -> str:
 def _replies_to(message: Json) -> tuple[str, ...]:
     """Return the messages that a message outside of topics replies to.
 
-    A message of another chat is named with that chat's ID, because it may be the group that became this supergroup
-    (`store.conversations.ChatMigration`). Messages of any other chat are unknown under such a name.
+    A message of another chat is named with that chat's ID, because that chat may be the group that became this
+    supergroup (`store.conversations.ChatMigration`). If it is any other chat, nothing has this name.
     """
     if not _tracks_replies(message):
         return ()

@@ -10,13 +10,13 @@ from bus.messages import Button
 _ROW_CHARACTERS = 24
 """Maximum total length of the labels in a row, characters.
 
-If they are longer, each button gets its own row, because phones cut them off.
+If the labels are longer, each button gets its own row, because phones would cut the labels off.
 """
 
 _ROW_BUTTONS = 3
 
 _STYLES = {"plain": None, "primary": "primary", "danger": "danger"}
-"""Telegram's styles for ours. Older servers ignore them."""
+"""Telegram's name for each of our styles. Older servers ignore styles."""
 
 
 def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
@@ -40,5 +40,5 @@ def keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
 
 
 def is_silent(buttons: Sequence[Button]) -> bool:
-    """Return whether a message with these buttons is only a progress notice, because it has only a stop button."""
+    """Return whether a message is only a progress notice, that is, it has only a stop button."""
     return bool(buttons) and all(button.style == "danger" for button in buttons)

@@ -1,4 +1,4 @@
-"""Calls for one message: send, edit, delete, type, answer a press. Refused formatting is left out."""
+"""Calls for one message: send, edit, delete, show "typing", answer a press. Leaves out refused formatting."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MAX_CALLBACK_CHARS = 200
-"""Longest answer to a press (Bot API: answerCallbackQuery)."""
+"""Maximum length of an answer to a press, characters (Bot API: answerCallbackQuery)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class TelegramTarget:
     Attributes:
         chat_id: A number, negative for groups, or a public channel's @name.
         thread_id: Forum topic, or None.
-        reply_to: Message to reply to, only in groups, because a private chat has no other people.
+        reply_to: Message to reply to; None in private chats, because they have no other people.
     """
 
     chat_id: int | str
@@ -105,17 +105,17 @@ def target_of(reply_target: ReplyTarget) -> TelegramTarget:
 async def call_api(
     request: Callable[[TelegramTarget], Awaitable[T]], target: TelegramTarget, *, within_s: float
 ) -> T:
-    """Make one call for a chat.
+    """Make one call that concerns a chat.
 
     Raises:
         ChatMigratedError: The group became a supergroup. Nothing happened.
-        DeliveryError: It failed, or the outcome is unknown.
+        DeliveryError: The call failed, or its outcome is unknown.
     """
     try:
         with anyio.fail_after(within_s):
             return await request(target)
     except (TelegramError, *MALFORMED) as error:
-        # Not chained, because aiohttp's exceptions may contain the URL, and so the token.
+        # Not chained, because aiohttp's exceptions may contain the URL, which contains the token.
         raise delivery_error(error) from None
 
 
@@ -132,7 +132,7 @@ async def send_classic(bot: Bot, target: TelegramTarget, content: OutgoingMessag
 async def edit_classic(
     bot: Bot, target: TelegramTarget, message_id: int, content: OutgoingMessage
 ) -> None:
-    """Edit a message in the same way. Does nothing if it does not change. Raises TelegramError."""
+    """Edit a message in the same way. Does nothing if the text does not change. Raises TelegramError."""
     try:
         await _edit(bot, target, message_id, content)
     except BadRequest as error:
@@ -176,7 +176,7 @@ async def send_typing(bot: Bot, reply_target: ReplyTarget, *, within_s: float) -
 async def answer_callback_query(
     bot: Bot, query_id: str, response: PressResponse, *, timeout_s: float
 ) -> None:
-    """Answer one query, which waits for some seconds only; failures are logged."""
+    """Answer one callback query, which expires after some seconds. Logs failures."""
     try:
         with anyio.fail_after(timeout_s):
             await bot.answer_callback_query(
@@ -187,7 +187,9 @@ async def answer_callback_query(
     except (TelegramError, TimeoutError, *MALFORMED) as error:
         level = logging.WARNING
         if isinstance(error, BadRequest) and is_query_too_old(error):
-            level = logging.INFO  # Pressed while we were away, or pressed twice.
+            level = (
+                logging.INFO
+            )  # The button was pressed while the service was down, or pressed twice.
         log.log(level, "telegram: answerCallbackQuery failed: %s", cause_name(error))
 
 
@@ -232,14 +234,14 @@ def message_id_of(message: MessageId) -> int:
 
 
 def _edit_error(error: InvalidToken) -> Exception:
-    """Return the error of a failed edit or deletion. It is final if the server does not have the method."""
+    """Return the error for a failed edit or deletion. It is final if the server does not know the method."""
     if not is_unknown_method(error):
         return error
     return DeliveryError("This Bot API server cannot edit or delete messages", target_gone=True)
 
 
 def _without_entities(content: OutgoingMessage) -> OutgoingMessage:
-    """Return the text without entities and with disguised names, because names in code would become mentions."""
+    """Return the text without entities. Disguises names, because names in code would become mentions."""
     text = FormattedText(text=hide_mentions(content.text.text), entities=())
     return replace(content, text=text)
 
@@ -257,7 +259,7 @@ def _entity(entity: TextEntity) -> MessageEntity:
 async def is_member(
     bot: Bot, reply_target: ReplyTarget, person: int, *, within_s: float
 ) -> bool | None:
-    """Return whether a person is in a group. A group may hide its members: None.
+    """Return whether a person is in a group; None = the group hides its members.
 
     Raises DeliveryError; `place_gone` is `chat` only if the group or the bot's place in it is gone.
     """
@@ -265,7 +267,7 @@ async def is_member(
     async def request(target: TelegramTarget) -> bool:
         found = await bot.get_chat_member(target.chat_id, person)
         if isinstance(found, ChatMemberRestricted):
-            return found.is_member  # Restrictions stay when a person leaves.
+            return found.is_member  # A person may be restricted and no longer a member.
         return found.status not in {ChatMemberStatus.LEFT, ChatMemberStatus.BANNED}
 
     try:

@@ -1,4 +1,4 @@
-"""Sends and edits messages: as rich messages if enabled and supported, otherwise as text with entities."""
+"""Sends and edits messages, as rich messages if these are enabled and supported, or else as text with entities."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ _MAX_REFUSALS = 3
 """Number of consecutive refusals after which a chat gets no more rich messages."""
 
 _MAX_CHATS = 1_000
-"""Maximum number of chats to remember as refusing them."""
+"""Maximum number of chats to remember that refuse rich messages."""
 
 _CHAT_ERRORS = re.compile(
     "chat not found|thread|topic|rights|upgraded|replied|to edit|can't be edited|message_id",
@@ -42,8 +42,8 @@ _CHAT_ERRORS = re.compile(
 class TelegramMessages:
     """Composes, sends and edits messages, and finds out whether the server supports rich ones.
 
-    Only a clear refusal leads to text with entities. A call of unknown outcome raises an error, because otherwise the
-    same answer could appear in two forms.
+    Only a clear refusal leads to text with entities. If the outcome of a call is unknown, an error is raised, because
+    otherwise the same answer could appear in two forms.
 
     Args:
         rich: Whether to use rich messages.
@@ -114,7 +114,7 @@ class TelegramMessages:
         """Return the response to a rich call; None if the message is not rich or rich messages are not supported.
 
         Raises:
-            TelegramError: It failed for another reason, or the outcome is unknown.
+            TelegramError: The call failed for another reason, or its outcome is unknown.
         """
         chat = where["chat_id"]
         refusals = self._refusals.get(chat, 0)
@@ -130,7 +130,7 @@ class TelegramMessages:
             if not is_unknown_method(error):
                 raise
             self.takes_rich = False
-            log.info("telegram: rich messages are off: the server does not support them")
+            log.info("telegram: rich messages are off, because the server does not support them")
             return None
         except BadRequest as error:
             if is_not_modified(error) or _CHAT_ERRORS.search(error.message):

@@ -1,7 +1,7 @@
 """Typed access to the Bot API's JSON, and names of people and chats. Pure.
 
-Messages are read from the JSON and not from the SDK's classes. Those do not have fields of a newer Bot API, and refuse
-a whole update if a field is missing or has another type.
+Messages are read from the JSON, not from the SDK's classes. Those lack the fields of a newer Bot API, and refuse a
+whole update if a field is missing or has another type.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ Json: TypeAlias = Mapping[str, Any]
 """An object of the Bot API."""
 
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions that reading a malformed part may raise."""
+"""Exceptions that reading malformed JSON may raise."""
 
 _MAX_TIME_S = 253_402_300_799
-"""The end of the year 9999, Python's last year."""
+"""The end of the year 9999, the last year that Python supports."""
 
 
 def as_object(value: object) -> Json:
@@ -76,7 +76,7 @@ def chat_name(chat: object) -> str:
 
 
 def sender_name(message: Json) -> str:
-    """Return the name of a message's sender: a group or channel that writes as itself, else the person."""
+    """Return the name of a message's sender: the group or channel that writes as itself, or else the person."""
     return chat_name(message.get("sender_chat")) or person_name(message.get("from"))
 
 

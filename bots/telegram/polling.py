@@ -1,6 +1,6 @@
 """Long polling: confirms an update to Telegram only after the bus has committed it.
 
-The SDK's own updater confirms updates that only wait in memory. Here the offset of the next poll stays at the
+The SDK's own updater confirms updates that are still waiting in memory. Here the offset of the next poll stays at the
 oldest unhandled update (`update_queue.py`), so Telegram sends uncommitted updates again.
 """
 
@@ -24,12 +24,12 @@ _FIRST_RECHECK_S = 0.1
 _MAX_RECHECK_S = 1.0
 """How often to ask Telegram for updates of other chats while a chat is slow, seconds.
 
-It would return unconfirmed updates at once.
+Telegram returns unconfirmed updates at once, so polls need a pause.
 """
 
 
 class UpdatePoller:
-    """Polls one bot, in one process of the service at a time, because Telegram permits only one poller.
+    """Polls for one bot, in one process of the service at a time, because Telegram permits only one poller.
 
     Args:
         queue: Handles the updates.
@@ -66,7 +66,7 @@ class UpdatePoller:
         """Poll until something fails. First wait until no other process of the service polls.
 
         The first poll returns at once, to check the connection. While another process competes for the token, only a
-        long poll that is not ended shows that the connection works.
+        long poll that is not interrupted shows that the connection works.
         """
         account = bot.token.partition(":")[0]
         async with self._intake.exclusive(f"telegram {account}", self._show_waiting):
@@ -101,7 +101,7 @@ class UpdatePoller:
         self._contested = False
         numbered = [(number, raw) for raw in updates if (number := update_id_of(raw)) is not None]
         if updates and not numbered:
-            raise TelegramError("The updates have no ids")
+            raise TelegramError("The updates have no IDs")
         return numbered
 
     def _show_waiting(self) -> None:

@@ -26,7 +26,7 @@ MAX_OWN_ANSWER_CHARS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedContent:
-    """Other people's words and files that a message refers to. The words are quotations."""
+    """Other people's text and files that a message refers to. The text is quoted."""
 
     text: str = ""
     files: tuple[Attachment, ...] = ()
@@ -44,7 +44,7 @@ def forwarded(content: TelegramContent, message: Json) -> str:
 
 
 def read_quoted(message: Json, identity: TelegramIdentity) -> QuotedContent:
-    """Return what a message replies to: a message here or in another chat or topic, or a story. Never raises."""
+    """Return the message or story that a message replies to, here or in another chat or topic. Never raises."""
     if message.get("reply_to_story") is not None:
         story = read_content({"story": message["reply_to_story"]}, NOBODY)
         return QuotedContent(text=quotation(story.text))
@@ -60,7 +60,7 @@ def read_quoted(message: Json, identity: TelegramIdentity) -> QuotedContent:
 def replied_message(message: Json) -> Json:
     """Return the original message of a reply in the same chat; an empty object if there is none.
 
-    In a topic, every message replies to the one that opened it, which does not count.
+    In a topic, every message replies to the message that opened the topic. That does not count as a reply.
     """
     replied = as_object(message.get("reply_to_message"))
     here, there = as_object(message.get("chat")), as_object(replied.get("chat"))
@@ -113,7 +113,7 @@ def _selected_words(message: Json, field: str) -> str:
 
 
 def _chosen_part(replied: Json, message: Json) -> Json:
-    """Return the original message of a reply with only the task or option that the reply refers to, if there is one."""
+    """Return the original message of a reply, reduced to the task or option that the reply refers to, if any."""
     for field, items, key, chosen in (
         ("checklist", "tasks", "id", message.get("reply_to_checklist_task_id")),
         ("poll", "options", "persistent_id", message.get("reply_to_poll_option_id")),

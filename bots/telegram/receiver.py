@@ -28,14 +28,14 @@ _DETAIL_CHARS = 80
 _MAX_MIGRATIONS = 100
 """Maximum number of recent supergroup migrations to remember.
 
-Telegram may report such groups as ones that the bot was added to.
+Telegram may report that the bot was added to such a group.
 """
 
 _MAX_ATTEMPTS = 4
-"""Maximum number of attempts for an update that causes an internal error. Then the chat's next update follows."""
+"""Maximum number of attempts for an update that causes an internal error. Then the chat's next update is handled."""
 
 _PROGRAM_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""Exceptions that an update causes again at each retry, unlike a full disk."""
+"""Exceptions that occur again at each retry of an update, unlike a full disk."""
 
 
 class TelegramReceiver:
@@ -46,7 +46,7 @@ class TelegramReceiver:
         commands: Names of our commands.
         answer: Answers a callback query. Returns at once.
         stop_token: Returns the token of the stop button of a chat's draft with this ID; "" = unknown.
-        greeting: Greets groups that the bot was added to.
+        greeting: Greets groups that the bot is added to.
 
     Attributes:
         identity: The bot's identity, set by the first connection.
@@ -72,13 +72,13 @@ class TelegramReceiver:
         self.identity: TelegramIdentity | None = None
 
     async def handle(self, raw: dict[str, Any], update_id: int) -> str:
-        """Pass on one update. Return why it was not accepted, or "". Never raises."""
+        """Pass one update to the bus. Return why it was not accepted, or "". Never raises."""
         if self.identity is None:
             return "not connected yet"  # Without the bot's own name, mentions cannot be recognized.
         event = self._parse(raw, update_id, self.identity)
         try:
             await self._dispatch(event, self.identity.channel)
-        except Exception as error:  # noqa: BLE001  Whatever it was, nothing was kept: it must come again.
+        except Exception as error:  # noqa: BLE001  Nothing was stored, so the update must be repeated.
             return self._record_failure(update_id, error)
         self._failures.pop(update_id, None)
         return ""
@@ -146,7 +146,7 @@ class TelegramReceiver:
             return IgnoredEvent("unreadable update")
 
     def _name_topic(self, raw: dict[str, Any], event: TelegramEvent) -> TelegramEvent:
-        """Remember the names of topics, and add the name to messages without it."""
+        """Remember the name of a topic, and add it to messages that lack it."""
         self._topics.learn(raw.get("message"))
         if not isinstance(event, InboundMessage):
             return event
@@ -155,13 +155,13 @@ class TelegramReceiver:
         return replace(event, topic_title=name)
 
     def _record_failure(self, update_id: int, error: Exception) -> str:
-        """Log, once for each update, that it was not accepted. Return why, or "" if it is dropped."""
+        """Log once per update that it was not accepted. Return why, or "" if the update is dropped."""
         name = type(error).__name__
         trace = None if isinstance(error, BusError) else error
         self._failures[update_id] += 1
         if isinstance(error, _PROGRAM_ERRORS) and self._failures[update_id] >= _MAX_ATTEMPTS:
             del self._failures[update_id]
-            log.error("telegram: update %d is given up (%s)", update_id, name, exc_info=trace)
+            log.error("telegram: update %d is dropped (%s)", update_id, name, exc_info=trace)
             channel = self.identity.channel if self.identity else ""
             self._intake.report_ignored(
                 channel, Disposition.UNSUPPORTED, "an update that cannot be handled"
@@ -184,7 +184,7 @@ def update_id_of(raw: object) -> int | None:
 
 
 _MAX_NAMES = 1_000
-"""Maximum number of topics to remember, the most recently named ones."""
+"""Maximum number of topics to remember. The most recently named ones are kept."""
 
 
 class TopicNames:
@@ -208,7 +208,7 @@ class TopicNames:
         Args:
             chat: The chat.
             thread: The topic; "" = outside of topics.
-            told: The name in the message itself: the topic's first name, or "".
+            told: The topic's first name, as the message itself contains it, or "".
         """
         if not thread:
             return told

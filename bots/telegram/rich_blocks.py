@@ -1,4 +1,4 @@
-"""Renders Markdown as a rich message (Bot API 10.2), if text with entities would show less. Pure.
+"""Renders Markdown as a rich message (Bot API 10.2) if text with entities would show less. Pure.
 
 Blocks are built from the tree, never from markup, so model output can neither load an image nor add a button.
 """
@@ -22,7 +22,7 @@ MAX_BLOCKS = 500
 """Maximum number of blocks of a message, including list items and table rows."""
 MAX_LEVELS = 16
 MAX_COLUMNS = 20
-"""Limits of a rich message (Bot API: "Rich message limits")."""
+"""Limits of rich messages (Bot API: "Rich message limits")."""
 
 _STYLES: Mapping[type[tree.Inline], str] = {
     tree.Strong: "bold",
@@ -103,7 +103,7 @@ def _needs_rich(block: tree.Block) -> bool:
 
 
 def _is_native(inline: tree.Inline) -> bool:
-    """Return whether only a rich message can show a part of a line: a formula, superscript text."""
+    """Return whether only a rich message can show a part of a line, such as a formula or superscript text."""
     if isinstance(inline, tree.Text):
         return inline.native is not None and inline.native.kind != "address"
     return isinstance(inline, tree.Style | tree.Link) and any(map(_is_native, inline.children))

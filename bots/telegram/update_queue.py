@@ -1,4 +1,4 @@
-"""Concurrent handling of updates: different chats at once, one chat in order, nothing confirmed too early."""
+"""Handles updates of different chats concurrently and those of one chat in order, and confirms none too early."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,18 +12,18 @@ from bus.errors import unwrapped
 from bus.retry import Backoff
 
 MAX_CONCURRENT = 32
-"""Chats whose updates are handled at the same time."""
+"""Maximum number of chats whose updates are handled at the same time."""
 
 HandleUpdate = Callable[[dict[str, Any], int], Awaitable[str]]
-"""Handles one update; returns why it was not accepted, or "". Never raises."""
+"""Handles one update. Returns why it was not accepted, or "". Never raises."""
 
 
 class UpdateQueue:
-    """Hands updates to the bus, one worker for each chat that has some.
+    """Passes updates to the bus, with one worker for each chat that has any.
 
-    An update that is not accepted is repeated by its chat's worker with backoff, and holds up only its chat.
-    `getUpdates` confirms all updates below its offset, so the offset stays at the oldest update that is not handled,
-    whatever other chats have finished since; those are returned by Telegram again, and skipped here.
+    If an update is not accepted, its chat's worker repeats it with backoff, and only this chat waits. `getUpdates`
+    confirms all updates below its offset. The offset therefore stays at the oldest unhandled update, even if later
+    updates of other chats are handled. Telegram returns those again, and this queue skips them.
 
     Args:
         handle: Handles one update.
@@ -44,7 +44,7 @@ class UpdateQueue:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Handle updates inside the block. Telegram sends updates again that are unhandled at its end."""
+        """Handle updates inside the block. Telegram resends updates that are unhandled when the block ends."""
         with unwrapped():
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
@@ -69,7 +69,7 @@ class UpdateQueue:
         return offset
 
     def submit(self, updates: Sequence[tuple[int, dict[str, Any]]]) -> bool:
-        """Take updates in Telegram's order; return whether any of them was new."""
+        """Add updates in Telegram's order. Return whether any of them was new."""
         new = [
             (number, raw)
             for number, raw in updates
@@ -82,7 +82,7 @@ class UpdateQueue:
         return bool(new)
 
     async def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until every update is handled, at most `timeout_s`; return whether that is so."""
+        """Wait at most `timeout_s` until every update is handled. Return whether all are."""
         if self._pending:
             self._idle = anyio.Event()
             with anyio.move_on_after(timeout_s):
@@ -99,7 +99,7 @@ class UpdateQueue:
         queue.append((number, raw))
 
     async def _work(self, chat: str, queue: deque[tuple[int, dict[str, Any]]]) -> None:
-        """Handle a chat's updates, one after another, until there are none."""
+        """Handle a chat's updates one after another, until none are left."""
         while queue:
             number, raw = queue[0]
             await self._handle_until_accepted(chat, number, raw)

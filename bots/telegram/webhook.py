@@ -1,4 +1,4 @@
-"""Webhook mode: Telegram posts updates to the gateway, and forgets an update after a 200.
+"""Webhook mode: Telegram posts updates to the gateway, and forgets an update after a response of 200.
 
 The URL is registered with a secret at every start and checked every minute, because another program with the same token
 may replace it, and only `getWebhookInfo` shows failed deliveries.
@@ -35,16 +35,16 @@ from bus.characters import clean
 log = logging.getLogger(__name__)
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
-"""Secrets that Telegram accepts (Bot API: setWebhook), with a length that cannot be guessed."""
+"""Secrets that Telegram accepts (Bot API: setWebhook) and that are too long to guess."""
 
 _CONNECTIONS = 40
-"""Maximum number of concurrent requests of Telegram (Bot API: 1 to 100, default 40)."""
+"""Maximum number of concurrent requests from Telegram (Bot API: 1 to 100, default 40)."""
 
 _OFFICIAL = "https://api.telegram.org/"
 
 _HINTS = {
     "401": " Another program set the webhook with its own secret: give it its own bot.",
-    "404": " channels.{channel}.webhook_url has to lead to {path} of this gateway.",
+    "404": " channels.{channel}.webhook_url must lead to {path} of this gateway.",
     "421": " Add the host of channels.{channel}.webhook_url to gateway.allowed_hosts.",
 }
 
@@ -97,13 +97,13 @@ class TelegramWebhook:
             ) from error
 
     async def receive(self, bot: TelegramBot) -> None:
-        """Check the webhook periodically. Raises ConnectionFailure if it is not ours anymore."""
+        """Check the webhook periodically. Raises ConnectionFailure if it is no longer ours."""
         while True:
             with anyio.fail_after(self._timeouts.total_s()):
                 info = await bot.get_webhook_info()
             if info.url != self._config.webhook_url:
                 raise ConnectionFailure(
-                    "Another program took the webhook away from this bot; setting it again."
+                    "Another program replaced this bot's webhook. Setting it again."
                 )
             if detail := self._undelivered(info):
                 self._health.mark_disconnected(detail)
@@ -112,7 +112,7 @@ class TelegramWebhook:
             await anyio.sleep(self._timeouts.check_s)
 
     def _undelivered(self, info: WebhookInfo) -> str:
-        """Return why Telegram cannot deliver, if updates wait and none has arrived since the failure."""
+        """Return why Telegram cannot deliver, if updates are waiting and none has arrived since the failure."""
         failed_at, waiting = info.last_error_date, info.pending_update_count
         if failed_at is None or not waiting or self._refusal:
             return ""
@@ -121,7 +121,7 @@ class TelegramWebhook:
         reason = redact_tokens(clean(info.last_error_message or "no reason given"))[:200]
         hint = next((hint for status, hint in _HINTS.items() if f" {status}" in reason), "")
         hint = hint.format(channel=self._channel, path=webhook_path(self._channel))
-        return f"Telegram cannot deliver, {waiting} updates wait there: {reason}.{hint}"
+        return f"Telegram cannot deliver {waiting} waiting updates: {reason}.{hint}"
 
     async def handle(self, request: WebhookRequest) -> WebhookResponse:
         """Handle one request (`WebhookReceiver.serving`)."""
@@ -132,7 +132,7 @@ class TelegramWebhook:
         raw = parse_json_object(request.body)
         update_id = update_id_of(raw)
         if update_id is None:
-            log.info("telegram: an update without an id is ignored")
+            log.info("telegram: ignored an update without an ID")
             return ACKNOWLEDGED
         if self._receiver.identity is None:
             return RETRY_LATER
@@ -154,7 +154,7 @@ def webhook_problem(channel: str, config: TelegramConfig) -> str:
         )
     wanted = ("https",) if config.base_url.startswith(_OFFICIAL) else ("https", "http")
     if urlsplit(config.webhook_url).scheme not in wanted:
-        return f"channels.{channel}.webhook_url has to begin with https://."
+        return f"channels.{channel}.webhook_url must begin with https://."
     if not _SECRET.fullmatch(config.webhook_secret):
         return (
             f"channels.{channel}.webhook_secret is not set, or not 16 to 256 letters, digits, _ and -:"

@@ -254,7 +254,7 @@ async def test_an_update_that_raises_does_not_block_the_others(
         await telegram.wait_for(lambda: telegram.backlog == 0)
     assert recorder.texts == ["and so on"]
     assert [detail for _, detail in recorder.ignored] == ["an update that cannot be handled"]
-    assert len([record for record in caplog.records if "given up" in record.message]) == 1
+    assert len([record for record in caplog.records if "is dropped" in record.message]) == 1
 
 
 async def test_a_language_that_is_not_text_is_accepted(telegram: TelegramServer) -> None:

@@ -168,7 +168,7 @@ async def test_undeliverable_webhooks_are_shown_with_a_fix() -> None:
             detail = await linked(adapter, ConnectionState.RECONNECTING)
             assert "1 updates wait" in detail
             assert "404" in detail
-            assert "has to lead to /webhooks/telegram" in detail
+            assert "must lead to /webhooks/telegram" in detail
             doors.mount(adapter)
             assert await linked(adapter, ConnectionState.CONNECTED) == ""
 
@@ -186,13 +186,13 @@ async def test_an_address_that_telegram_refuses_shows() -> None:
     ("settings", "told"),
     [
         ({"webhook_url": ""}, "channels.telegram.webhook_url is not set"),
-        ({"webhook_url": "ftp://bot.example.com/"}, "channels.telegram.webhook_url has to begin"),
+        ({"webhook_url": "ftp://bot.example.com/"}, "channels.telegram.webhook_url must begin"),
         (
             {
                 "base_url": "https://api.telegram.org/bot",
                 "webhook_url": "http://bot.example.com/webhooks/telegram",
             },
-            "channels.telegram.webhook_url has to begin with https://",
+            "channels.telegram.webhook_url must begin with https://",
         ),
         ({"webhook_secret": ""}, "channels.telegram.webhook_secret is not set"),
         ({"webhook_secret": "short"}, "16 to 256 letters"),

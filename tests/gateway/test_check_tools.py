@@ -46,7 +46,7 @@ from tests.journeys.service import serving
         (
             "channels: {telegram: {enabled: true, bot_token: '1:a', mode: webhook,"
             " webhook_url: 'http://bot.example/webhooks/telegram', webhook_secret: abcdefghijklmnopqrst}}",
-            "channels.telegram.webhook_url has to begin with https://",
+            "channels.telegram.webhook_url must begin with https://",
         ),
         (
             "channels: {telegram: {enabled: true, bot_token: '1:a', mode: webhook,"
