@@ -121,7 +121,7 @@ class TelegramWebhook:
         reason = redact_tokens(clean(info.last_error_message or "no reason given"))[:200]
         hint = next((hint for status, hint in _HINTS.items() if f" {status}" in reason), "")
         hint = hint.format(channel=self._channel, path=webhook_path(self._channel))
-        return f"Telegram cannot deliver {waiting} waiting updates: {reason}.{hint}"
+        return f"Telegram cannot deliver updates ({waiting} waiting): {reason}.{hint}"
 
     async def handle(self, request: WebhookRequest) -> WebhookResponse:
         """Handle one request (`WebhookReceiver.serving`)."""

@@ -166,7 +166,7 @@ async def test_undeliverable_webhooks_are_shown_with_a_fix() -> None:
             await linked(adapter, ConnectionState.CONNECTED)
             telegram.dm("hello")
             detail = await linked(adapter, ConnectionState.RECONNECTING)
-            assert "1 updates wait" in detail
+            assert "(1 waiting)" in detail
             assert "404" in detail
             assert "must lead to /webhooks/telegram" in detail
             doors.mount(adapter)
