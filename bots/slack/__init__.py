@@ -1,1 +1,1 @@
-"""Slack: receives with Bolt over Socket Mode or HTTP, and sends with the Web API."""
+"""Slack: receives events with Bolt over Socket Mode or HTTP, and sends through the Web API."""

@@ -1,4 +1,4 @@
-"""The Slack adapter: receives over Socket Mode or HTTP, and sends with the Web API."""
+"""The Slack adapter: receives events over Socket Mode or HTTP, and sends through the Web API."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -77,7 +77,7 @@ class SlackAdapter(
     SupportsInstallation,
     SupportsTranscripts,
 ):
-    """Slack over Socket Mode, or over HTTP.
+    """A Slack app, connected over Socket Mode or HTTP.
 
     Args:
         config: The section of the channel.
@@ -159,13 +159,13 @@ class SlackAdapter(
         config, section = self._config, f"channels.{self.name}"
         has_oauth = bool(config.client_id and config.client_secret)
         if not (config.bot_token or has_oauth):
-            return f"{section}.bot_token is not set: it takes the Bot User OAuth Token (xoxb-...)."
+            return f"{section}.bot_token is not set: set it to the Bot User OAuth Token (xoxb-...)."
         if config.mode == "http":
             if (config.signing_secret or "").strip():
                 return ""
-            return f"{section}.signing_secret is not set: mode http takes the app's Signing Secret."
+            return f"{section}.signing_secret is not set: mode http needs the app's Signing Secret."
         if not config.app_token:
-            return f"{section}.app_token is not set: it takes an app-level token (xapp-...)."
+            return f"{section}.app_token is not set: set it to an app-level token (xapp-...)."
         return ""
 
     @override
@@ -219,7 +219,7 @@ class SlackAdapter(
 
     @override
     async def find_transcript(self, attachment: Attachment, audio: Path) -> Transcript | None:
-        """Return Slack's transcript of a clip. Waits for it for a while."""
+        """Return Slack's transcript of a clip. Waits up to `TRANSCRIPT_S` for it."""
         installation, ref = split_installation(attachment.ref)
         async with self._in_workspace(installation):
             return await self._downloads.find_transcript(ref)
@@ -350,7 +350,7 @@ class SlackAdapter(
 
 @cache
 def _capabilities(name: str, *, streaming: bool) -> Capabilities:
-    """Return the numbers of a bot of this name. Each turn asks for them seven times."""
+    """Return the capabilities of a bot with this name. Cached, because each turn asks for them seven times."""
     numbers = STREAMING if streaming else SLACK
-    # Slack interprets a line that begins with "/" as its own command, and has no commands in threads.
+    # Slack takes a line that begins with "/" for one of its own commands, and has no commands in threads.
     return replace(numbers, command_prefix=f"@{name} /") if name else numbers

@@ -1,4 +1,4 @@
-"""Slack Web API client: shared session, a time limit for each call, no retries, error mapping."""
+"""Slack Web API client: one shared session, a time limit for each call, no retries, error mapping."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
-    """Return the scopes granted to the app, from the headers of a response; None = not included.
+    """Return the scopes granted to the app, from the headers of a response; None = the headers do not say.
 
     >>> parse_scopes({"x-oauth-scopes": "chat:write, commands"}) == {"chat:write", "commands"}
     True
@@ -32,7 +32,7 @@ def parse_scopes(headers: Mapping[str, str]) -> frozenset[str] | None:
 
 
 class ResponseUrlExpired(SlackError):
-    """A response_url was used 5 times, is older than 30 minutes, or refuses the message."""
+    """A response_url has been used 5 times, is older than 30 minutes, or refuses the message."""
 
 
 def sdk_logger() -> logging.Logger:
@@ -44,7 +44,7 @@ def sdk_logger() -> logging.Logger:
 
 
 _WORKSPACE: ContextVar[str] = ContextVar("slack_workspace", default="")
-"""The workspace whose token calls use now, if the app is installed in several."""
+"""The workspace whose token calls currently use, if the app is installed in several workspaces."""
 
 
 @dataclass(slots=True)
@@ -58,8 +58,8 @@ class _BotAccount:
 class SlackApi:
     """Slack's Web API.
 
-    Calls work at any time. While `shared_session` is open, they share one session. Otherwise each opens its own,
-    because the outbox is emptied after the adapter stopped.
+    Calls work at any time. While `shared_session` is open, they share one session. Otherwise each call opens its own,
+    because the bus still empties the outbox after the adapter has stopped.
     """
 
     def __init__(self, config: SlackConfig, *, timeout_s: float, channel: str = "slack") -> None:
@@ -78,7 +78,7 @@ class SlackApi:
 
     @property
     def workspace(self) -> str:
-        """The workspace whose token calls use now; "" = the configured one."""
+        """The workspace whose token calls currently use; "" = the configured token."""
         return _WORKSPACE.get()
 
     @property
@@ -93,7 +93,7 @@ class SlackApi:
 
     @property
     def default_installation(self) -> str:
-        """The workspace of a chat that nobody has written in: "" = the configured one, or unknown among several."""
+        """The workspace of a chat in which nobody has written; "" = the configured one, or unknown among several."""
         names = self.installations
         return names[0] if len(names) == 1 and not self._accounts[""].token else ""
 
@@ -124,7 +124,7 @@ class SlackApi:
         self, code: str, *, client_id: str, client_secret: str
     ) -> AsyncSlackResponse:
         """Exchange an OAuth code for a bot token (oauth.v2.access). Raises SlackError."""
-        # Not web.oauth_v2_access, which uses a class that aiohttp will remove.
+        # `web.oauth_v2_access` uses a class that aiohttp will remove.
         proof = aiohttp.encode_basic_auth(client_id, client_secret)
         return await self.call(
             lambda web: web.api_call(
@@ -157,7 +157,7 @@ class SlackApi:
         except (SlackClientError, aiohttp.ClientError, OSError) as error:
             raise error_from_exception(error) from error
         except (AttributeError, ValueError) as error:
-            # The SDK fails on a 200 whose body is not a JSON object (a proxy's page).
+            # The SDK fails if a response of 200 is not a JSON object, such as a proxy's page.
             raise error_from_status(200, {}) from error
 
     async def authenticate(self) -> SlackIdentity:
@@ -177,7 +177,7 @@ class SlackApi:
         return account.identity
 
     async def identity(self) -> SlackIdentity:
-        """Return the bot's identity. Asks only once. Raises SlackError."""
+        """Return the bot's identity. Asks Slack only once. Raises SlackError."""
         known = self.known_identity
         return known if known.user_id else await self.authenticate()
 
@@ -195,10 +195,10 @@ class SlackApi:
         return url
 
     async def post_response_url(self, url: str, body: dict[str, object]) -> None:
-        """Post to a response_url. The URL is a secret, so no error contains it.
+        """Post to a response_url. No error contains the URL, because it is a secret.
 
         Raises:
-            ResponseUrlExpired: The URL accepts nothing more. Send a message instead.
+            ResponseUrlExpired: The URL accepts no more responses. Send a message instead.
             SlackError: Any other failure.
         """
         try:
@@ -215,7 +215,7 @@ class SlackApi:
             return
         if answer.status_code in {200, 408, 429} or answer.status_code >= 500:  # noqa: PLR2004
             raise error_from_status(answer.status_code, answer.headers)
-        raise ResponseUrlExpired("Slack takes no more answers to this command.")
+        raise ResponseUrlExpired("Slack accepts no more answers to this command.")
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[aiohttp.ClientSession]:

@@ -1,4 +1,4 @@
-"""Converts files of a Slack message to attachments. Files that cannot be downloaded have the reason. Pure."""
+"""Converts files of a Slack message to attachments. A file that cannot be downloaded carries the reason. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,20 +13,23 @@ from bus.messages import Attachment, parse_duration
 UNAVAILABLE: Mapping[str, str] = {
     "tombstone": "it was deleted",
     "hidden_by_limit": "Slack hides it because the workspace exceeds the limit of its plan",
-    "external": "it is stored outside Slack, only its link was shared",
+    "external": "it is stored outside Slack, and only its link was shared",
     "access_denied": "the app is not allowed to see it",
     "file_not_found": "it was deleted, or the app is not allowed to see it",
 }
-"""Modes and kinds of access of files without content (docs.slack.dev/reference/objects/file-object), with the reason
-for the user."""
+"""Values of `mode` and `file_access` of files without content, with the reason for the user.
+
+Source: docs.slack.dev/reference/objects/file-object.
+"""
 
 _EXTENSIONS: Mapping[str, str] = {
     "list": ".csv",
     **dict.fromkeys(("canvas", "docs", "email", "post", "quip", "space"), ".html"),
 }
-"""Modes and types of documents of Slack: canvases, posts, lists, e-mails.
+"""File extensions of Slack's own documents (canvases, posts, lists, emails), by mode and type.
 
-Whatever their `mimetype`, they are downloaded as pages and tables, whose size differs from that in the file object.
+Whatever their `mimetype`, they are downloaded as pages and tables. The size of these differs from the size in the file
+object.
 """
 
 _MADE_IN_SLACK = {
@@ -71,7 +74,7 @@ def is_unnamed(file: Attachment) -> bool:
 
 
 def unavailable_reason(ref: str) -> str:
-    """Return why an attachment cannot be fetched, by its `ref`; "" = it may be fetched.
+    """Return why the attachment with a `ref` cannot be downloaded; "" = it can be.
 
     >>> unavailable_reason("no file: tombstone"), unavailable_reason("F1")
     ('it was deleted', '')
@@ -80,7 +83,7 @@ def unavailable_reason(ref: str) -> str:
 
 
 def document_extension(file: Mapping[str, Any]) -> str:
-    """Return the extension for a document of Slack; "" = an uploaded file.
+    """Return the extension of a Slack document; "" = an uploaded file.
 
     >>> [document_extension({"mode": mode}) for mode in ("quip", "list", "hosted")]
     ['.html', '.csv', '']
@@ -91,7 +94,7 @@ def document_extension(file: Mapping[str, Any]) -> str:
 
 
 def describe_speech(file: Mapping[str, Any]) -> str:
-    r"""Return the words of a clip in its description, for quotations; "" = none.
+    r"""Return the transcript that a clip's file object contains, for quotations; "" = none.
 
     >>> spoken = {"status": "complete", "preview": {"content": "Call me.", "has_more": True}}
     >>> describe_speech({"name": "a.m4a", "transcription": spoken})
@@ -102,14 +105,14 @@ def describe_speech(file: Mapping[str, Any]) -> str:
 
 
 def spoken_words(file: Mapping[str, Any]) -> str:
-    """Return the words of a clip in its description. A longer text ends in "…"."""
+    """Return the transcript that a clip's file object contains. If it is incomplete, it ends in "…"."""
     preview = as_mapping(as_mapping(file.get("transcription")).get("preview"))
     words = parse_plain(as_str(preview.get("content"))).strip()
     return f"{words}…" if words and preview.get("has_more") is True else words
 
 
 def describe_location(file: Mapping[str, Any]) -> str:
-    """Return where a file outside of Slack is; "" = it is in Slack.
+    """Return where a file outside Slack is stored; "" = it is stored in Slack.
 
     >>> describe_location({"title": "Plan", "mode": "external", "url_private": "https://docs.test/1"})
     '[File outside Slack: Plan (https://docs.test/1)]'
@@ -121,14 +124,14 @@ def describe_location(file: Mapping[str, Any]) -> str:
 
 
 def _attachment(file: Mapping[str, Any]) -> Attachment | None:
-    """Describe a file. `ref` is its ID, because URLs expire, and its URL if one was sent."""
+    """Return a file as an attachment. `ref` contains its ID, because URLs expire, and its URL if one was sent."""
     ref, size = as_str(file.get("id")), file.get("size")
     if not ref:
         return None
     extension = document_extension(file)
     mime = plain(as_str(file.get("mimetype"))) or "application/octet-stream"
     subtype = file.get("subtype")
-    is_audio = subtype == "slack_audio"  # Slack calls some audio files videos.
+    is_audio = subtype == "slack_audio"  # Slack reports some audio files as videos.
     kind = "audio" if is_audio else attachment_kind(mime)
     states = (as_str(file.get("mode")), as_str(file.get("file_access")))
     missing = next((state for state in states if state in UNAVAILABLE), "")
@@ -144,7 +147,7 @@ def _attachment(file: Mapping[str, Any]) -> Attachment | None:
 
 
 def _name(file: Mapping[str, Any]) -> str:
-    """Return the name of a file. For a document of Slack, this is the title, because all have the same name."""
+    """Return the name of a file. For Slack documents this is the title, because their names are all the same."""
     name, title = (plain(as_str(file.get(field))) for field in ("name", "title"))
     if extension := document_extension(file):
         title = parse_plain(title) or parse_plain(as_str(file.get("subject"))) or name
@@ -153,7 +156,7 @@ def _name(file: Mapping[str, Any]) -> str:
 
 
 def split_ref(ref: str) -> tuple[str, str]:
-    """Return an attachment's file ID and the URL that was sent with it, or "".
+    """Return an attachment's file ID and the URL that was sent with it ("" = none).
 
     >>> split_ref("F1 https://files.slack.com/a"), split_ref("F1")
     (('F1', 'https://files.slack.com/a'), ('F1', ''))

@@ -196,7 +196,7 @@ def _filled_in(element: Mapping[str, Any]) -> str:
 
 
 def _image(image: Mapping[str, Any]) -> str:
-    """Return an image's name. `block_images` also returns it as a file, if it is a Slack file."""
+    """Return an image's name. If the image is a Slack file, `block_images` also returns it as a file."""
     title, alt = _text(image.get("title")), parse_plain(as_str(image.get("alt_text")))
     names = title if alt in title else alt if title in alt else f"{title}, {alt}"
     url = plain(as_str(image.get("image_url")))

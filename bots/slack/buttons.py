@@ -22,7 +22,7 @@ MAX_ELEMENTS = 25
 """Maximum number of elements of one `actions` block."""
 
 _PREFIX = "parley."
-"""Prefix of the `action_id` of our buttons, unlike other blocks of the app."""
+"""Prefix of the `action_id` of our buttons. The app's other blocks do not have it."""
 
 
 def action_blocks(buttons: Sequence[Button]) -> tuple[dict[str, Any], ...]:
@@ -56,14 +56,14 @@ def parse_button_press(body: Mapping[str, Any], me: SlackIdentity) -> ButtonPres
     """Convert a `block_actions` payload. Ignores buttons that are not ours."""
     action = as_mapping(next(iter(as_list(body.get("actions"))), None))
     if not as_str(action.get("action_id")).startswith(_PREFIX):
-        return IgnoredEvent("an action of a button that is not ours")
+        return IgnoredEvent("a press of a button that is not ours")
     user, container = as_mapping(body.get("user")), as_mapping(body.get("container"))
     message = as_mapping(body.get("message"))
     chat = as_str(as_mapping(body.get("channel")).get("id")) or as_str(container.get("channel_id"))
     ts = as_str(message.get("ts")) or as_str(container.get("message_ts"))
     presser, token = as_str(user.get("id")), as_str(action.get("value"))
     if not (chat and ts and presser and token):
-        return IgnoredEvent("an action without channel, message, user or value")
+        return IgnoredEvent("a press without channel, message, user or value")
     thread = as_str(message.get("thread_ts")) or as_str(container.get("thread_ts"))
     private = is_private(chat)
     root = thread or ts

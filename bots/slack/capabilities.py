@@ -6,31 +6,31 @@ from bus.platform import Capabilities
 
 SLACK = Capabilities(
     streaming=False,
-    # Streams: the share of one message in 100 appends a minute (tier 4), with a few others in parallel.
+    # Streams share 100 appends per minute (tier 4). This leaves room for a few messages in parallel.
     stream_interval_s=1.0,
-    # chat.postMessage: about one message a second per channel, with short bursts
+    # chat.postMessage: about one message per second in each channel, with short bursts
     # (docs.slack.dev/apis/web-api/rate-limits, "special tier").
     send_interval_s=1.0,
-    # There is no idempotency key. Messages are looked up by their metadata instead.
+    # Slack has no idempotency key. Sent messages are looked up by their metadata instead.
     idempotent_send_s=0.0,
     # An agent's status disappears after 2 minutes (assistant.threads.setStatus). A reaction stays.
     indicator_refresh_s=90.0,
     # 1 GB per file (slack.com/help, "Add files to Slack").
     max_file_bytes=1_000_000_000,
-    # "Reply" opens the message's thread, where messages do not say whom they reply to (docs.slack.dev/messaging).
+    # "Reply" opens a thread, in which messages do not say what they reply to (docs.slack.dev/messaging).
     has_replies=False,
     progress_notice_after_s=8.0,
 )
-"""Final answers only."""
+"""Capabilities if only final answers are sent."""
 
 STREAMING = replace(SLACK, streaming=True)
-"""Answers grow: `channels.slack.streaming`."""
+"""Capabilities if answers grow (`channels.slack.streaming`)."""
 
 REACTIONS_ADDED_A_MINUTE = 50
-"""`reactions.add`: tier 3 (docs.slack.dev/apis/web-api/rate-limits)."""
+"""Rate limit of `reactions.add`: tier 3 (docs.slack.dev/apis/web-api/rate-limits)."""
 
 REACTIONS_REMOVED_A_MINUTE = 20
-"""`reactions.remove`: tier 2."""
+"""Rate limit of `reactions.remove`: tier 2."""
 
 BOT_SCOPES = (
     "app_mentions:read",

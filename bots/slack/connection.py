@@ -18,20 +18,20 @@ class SlackTimeouts:
 
     Attributes:
         call_s: One Web API call.
-        hello_s: From the connection to Slack's hello.
-        ping_s: Interval of pings. A pong that is late by half of it ends the connection.
-        drain_s: For envelopes that are being handled when a connection ends.
-        overlap_s: How long to keep a connection that Slack will close next to its successor. Slack closes it 10 s after
-            a `warning`.
-        lookups_s: Looking up data that a message's event does not contain: its author, the thread, files, names. Slack
-            waits 3 s for the acknowledgement. The author alone may take 1.5 s (users.py).
-        thread_s: Reading the thread, as a part of this.
-        names_s: Looking up names, as a part of this. Unknown names are shown as IDs.
+        hello_s: From opening the connection to Slack's hello.
+        ping_s: Interval of pings. If a pong is late by half of this, the connection is closed.
+        drain_s: For finishing envelopes that are being handled when a connection ends.
+        overlap_s: How long to keep the old connection next to its successor. Slack closes the old one 10 s after a
+            `warning`.
+        lookups_s: Looking up data that a message's event does not contain: author, thread, files, names. Slack waits 3
+            s for the acknowledgement. Looking up the author alone may take 1.5 s (users.py).
+        thread_s: Reading the thread, as part of `lookups_s`.
+        names_s: Looking up names, as part of `lookups_s`. Unknown names are shown as IDs.
         ack_s: Responding to an HTTP request. Slack waits 3 s.
-        check_s: Interval of checks of the bot token over HTTP.
+        check_s: In mode http, how often to check the bot token.
         backoff: Delays after failed attempts to connect.
         failed_retry_s: Delay while Slack refuses a token.
-        stable_s: After a connection that lasted this long, the next one is opened without delay.
+        stable_s: After a connection that lasted this long, the next one is opened at once.
         streaming: Rate limits of growing answers.
     """
 
@@ -87,7 +87,7 @@ async def _is_accepted(api: SlackApi, workspace: str) -> bool:
 
 
 def missing_scopes_warning(identity: SlackIdentity) -> str:
-    """Return the app's missing scopes and what to do; "" = none is missing, or Slack did not say."""
+    """Return a text with the app's missing scopes and what to do; "" = none is missing, or Slack did not say."""
     missing = sorted(set(BOT_SCOPES) - identity.scopes) if identity.scopes is not None else []
     if not missing:
         return ""
@@ -98,7 +98,7 @@ def missing_scopes_warning(identity: SlackIdentity) -> str:
 
 
 def explain_token_error(error: SlackError, key: str, expected: str) -> SlackError:
-    """Add to a token's error which setting is wrong and which token it needs. Returns other errors unchanged."""
+    """Add to a token error which setting is wrong and which token it needs. Return other errors unchanged."""
     if not (error.token_refused or error.code == "missing_scope"):
         return error
     revoked = error.code in {"account_inactive", "token_revoked"} and key.endswith("bot_token")

@@ -24,26 +24,26 @@ from bots.slack.capabilities import AGENT_SCOPES, BOT_SCOPES
 from bots.slack.errors import SlackError, error_from_exception
 
 CALL_S = 15.0
-"""Time limit of one call, or of a connection's hello, seconds."""
+"""Time limit for one call, or for a connection's hello, seconds."""
 
 _ESSENTIAL = frozenset({"app_mentions:read", "chat:write", "im:history"})
 WITHOUT: Mapping[str, str] = {
     "app_mentions:read": "it does not hear mentions",
     "channels:history": "it does not hear follow-ups in public channels",
-    "channels:read": "it does not know the names of public channels",
+    "channels:read": "it cannot see the names of public channels",
     "chat:write": "it cannot answer",
-    "commands": "/parley does not exist",
+    "commands": "the command /parley does not exist",
     "files:read": "it cannot read files sent to it",
     "files:write": "it cannot send files",
     "groups:history": "it does not hear follow-ups in private channels",
-    "groups:read": "it does not know the names of private channels",
+    "groups:read": "it cannot see the names of private channels",
     "im:history": "it does not hear direct messages",
     "mpim:history": "it does not hear follow-ups in group messages",
-    "reactions:write": "it does not show that it works",
-    "usergroups:read": "it does not know the names of user groups",
-    "users:read": "it does not know names, nor guests from members",
+    "reactions:write": "it cannot show that it is working",
+    "usergroups:read": "it cannot see the names of user groups",
+    "users:read": "it cannot see names, or tell guests from members",
 }
-"""The effect of a missing scope for people."""
+"""What people notice if a scope is missing."""
 
 _REINSTALL = (
     "paste `parley slack manifest` into App Manifest of the app (api.slack.com/apps), save,"
@@ -60,10 +60,10 @@ _APP_FIX = (
 
 
 async def diagnose(section: SlackConfig, options: DiagnosisOptions) -> Sequence[CheckResult]:
-    """Check the app of a section's tokens."""
+    """Check the app whose tokens a section contains."""
     api = SlackApi(section, timeout_s=CALL_S)
     if section.bot_token.startswith("xapp-") and section.app_token.startswith("xoxb-"):
-        swapped = f"channels.{options.channel}.bot_token and app_token are interchanged"
+        swapped = f"channels.{options.channel}.bot_token and app_token are swapped"
         return [
             problem("bot token", swapped, "swap them: xoxb-... is the bot's, xapp-... the app's")
         ]
@@ -84,12 +84,12 @@ async def _bot_token(api: SlackApi, channel: str) -> list[CheckResult]:
         fix = bot_fix if error.code else _network_fix(channel)
         return [problem("bot token", error.user_message, fix)]
     if not answer.get("bot_id"):
-        text = f"it is the token of a person ({answer.get('user')}), not of a bot"
+        text = f"it belongs to a person ({answer.get('user')}), not to a bot"
         return [problem("bot token", text, bot_fix)]
     who = f"@{answer.get('user')} in {answer.get('team')}"
     granted = parse_scopes(answer.headers)
     if granted is None:
-        told = "Slack did not tell which it gave"
+        told = "Slack did not say which ones it granted"
         unknown = note("permissions", told)
         return [ok("bot token", who), unknown]
     return [ok("bot token", who), _permissions(granted), _agent(granted)]
@@ -97,16 +97,16 @@ async def _bot_token(api: SlackApi, channel: str) -> list[CheckResult]:
 
 def _agent(granted: frozenset[str]) -> CheckResult:
     if set(AGENT_SCOPES) <= granted:
-        text = "the app is one: Slack shows its status and a stop button"
+        text = "the app is declared an agent: Slack shows its status and a stop button"
     else:
-        text = "the app is none: work shows by a reaction, and a message with a stop button"
+        text = "the app is not declared an agent: a reaction and a message with a stop button show that it is working"
     return ok("agent", text)
 
 
 def _permissions(granted: frozenset[str]) -> CheckResult:
     lacking = [scope for scope in BOT_SCOPES if scope not in granted]
     if not lacking:
-        return ok("permissions", f"all {len(BOT_SCOPES)} that are needed")
+        return ok("permissions", f"all {len(BOT_SCOPES)} required scopes are granted")
     effects = [f"{scope} ({WITHOUT[scope]})" if scope in WITHOUT else scope for scope in lacking]
     return CheckResult(
         subject="permissions",
@@ -118,12 +118,12 @@ def _permissions(granted: frozenset[str]) -> CheckResult:
 
 def _signing_secret(section: SlackConfig, channel: str) -> list[CheckResult]:
     if (section.signing_secret or "").strip():
-        return [ok("signing secret", "is set; Slack does not tell whether it is right")]
+        return [ok("signing secret", "is set (Slack does not say whether it is right)")]
     fix = (
         "Basic Information, App Credentials shows the Signing Secret;"
         f" set channels.{channel}.signing_secret to it"
     )
-    return [problem("signing secret", "is not set, and mode http needs it", fix)]
+    return [problem("signing secret", "is not set, but mode http needs it", fix)]
 
 
 async def _app_token(api: SlackApi, options: DiagnosisOptions) -> list[CheckResult]:
@@ -136,7 +136,7 @@ async def _app_token(api: SlackApi, options: DiagnosisOptions) -> list[CheckResu
             else _network_fix(options.channel)
         )
         return [problem("app token", error.user_message, fix)]
-    results = [ok("app token", "Slack gives connections for it")]
+    results = [ok("app token", "Slack accepts it for connections")]
     if options.exclusive:
         results.append(await _connection(api, url, options.channel))
     return results
@@ -155,17 +155,17 @@ async def _connection(api: SlackApi, url: str, channel: str) -> CheckResult:
     if hello.get("type") == "disconnect":
         reason = str(hello.get("reason"))
         if reason == "link_disabled":
-            fix = "switch it on under Socket Mode in the app's settings"
+            fix = "turn it on under Socket Mode in the app's settings"
             return problem("connection", "Socket Mode is off", fix)
-        return problem("connection", f"Slack ended it at once ({reason})", "try again in a minute")
+        return problem("connection", f"Slack closed it at once ({reason})", "try again in a minute")
     others = int(hello.get("num_connections") or 1) - 1
     if others > 0:
         return warning(
             "connection",
-            f"{others} other connection(s) of this app: Slack hands each event to one of them only",
-            "end the other process, or give it a Slack app of its own",
+            f"{others} other connection(s) of this app: Slack sends each event to only one of them",
+            "stop the other process, or give it its own Slack app",
         )
-    return ok("connection", "Slack says hello; nobody else is connected")
+    return ok("connection", "Slack said hello, and no other process is connected")
 
 
 async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ async def _greeting(api: SlackApi, url: str) -> dict[str, Any]:
 def _events() -> CheckResult:
     return note(
         "events",
-        "Slack does not tell a bot which events its app is subscribed to",
+        "Slack does not show which events the app subscribes to",
         "if messages do not arrive, compare Event Subscriptions with `parley slack manifest`",
     )
 

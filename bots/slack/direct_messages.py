@@ -1,4 +1,4 @@
-"""Direct messages with one person: for notifications, and for answers that a command's response_url does not accept."""
+"""Direct messages with one person, for notifications and for answers that a command's response_url does not accept."""
 
 from dataclasses import replace
 
@@ -9,16 +9,16 @@ from bus.bounded import BoundedDict
 from bus.messages import ReplyTarget
 
 _PEOPLE = ("U", "W")
-"""The first letters of people's IDs. Those of channels, groups and direct messages are C, G and D."""
+"""First letters of people's IDs. The IDs of channels, groups and direct messages begin with C, G and D."""
 
 _KEPT = 1_000
-"""Maximum number of people whose direct messages are remembered."""
+"""Maximum number of people whose direct messages to remember."""
 
 
 class DirectMessages:
-    """Finds direct messages.
+    """Finds the direct messages with a person.
 
-    An answer to a command in a channel is only for its author, so it must not appear in that channel.
+    The answer to a command in a channel is only for the command's author, so it must not appear in that channel.
     """
 
     def __init__(self, api: SlackApi) -> None:
@@ -26,7 +26,7 @@ class DirectMessages:
         self._known = BoundedDict[tuple[str, str], str](_KEPT)
 
     async def resolve(self, target: ReplyTarget) -> ReplyTarget:
-        """Return a target in a channel. A person's ID instead of one means the direct messages with them.
+        """Replace a target that names a person with their direct messages. Return other targets unchanged.
 
         Raises:
             SlackError: Never ambiguous.
@@ -37,7 +37,7 @@ class DirectMessages:
         """Return the direct messages with the author of a command. Raises SlackError, never ambiguous."""
         user = split_recipient(target.user)[2]
         if not user:  # A version that did not store it wrote this row.
-            raise SlackError("Slack takes no more answers to this command.")
+            raise SlackError("Slack accepts no more answers to this command.")
         person = (self._api.workspace, user)
         if person not in self._known:
             self._known[person] = await self._open(user)

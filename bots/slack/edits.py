@@ -11,11 +11,11 @@ from bots.slack.message_reader import read_message
 from bots.slack.payload import SlackIdentity, as_mapping, as_str
 
 MessageChange: TypeAlias = tuple[Mapping[str, Any], bool]
-"""A message with its present content and its channel, and whether it was deleted."""
+"""A message with its current content and its channel, and whether it was deleted."""
 
 _PASSED_ON = ("channel", "channel_type")
 _TOMBSTONE = "tombstone"
-"""Subtype of a deleted message with answers, whose deletion Slack reports as a change."""
+"""Subtype of a deleted message that has replies. Slack reports its deletion as a change."""
 
 
 def parse_edit(event: Mapping[str, Any], me: SlackIdentity) -> MessageChange | None:
@@ -42,12 +42,12 @@ def _within(event: Mapping[str, Any], message: Mapping[str, Any]) -> Mapping[str
 
 
 def is_tombstone(message: Mapping[str, Any]) -> bool:
-    """Return whether a message is the placeholder for a deleted one with answers."""
+    """Return whether a message is the placeholder for a deleted message that has replies."""
     return as_str(message.get("subtype")) == _TOMBSTONE
 
 
 def _noticed(message: Mapping[str, Any], me: SlackIdentity) -> Sequence[object]:
-    """Return what people notice of a message: its words, its mention of the bot, its quotations, its files."""
+    """Return the parts of a message that people notice: its text, its mention of the bot, its quotations, its files."""
     content = read_message(message, me)
     files = [split_ref(file.ref)[0] for file in content.files]
     return content.text, content.mentions_bot, content.quoted, files

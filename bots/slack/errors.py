@@ -1,6 +1,6 @@
 """Converts Slack's errors to delivery decisions: retryable, ambiguous, target gone. Pure.
 
-The codes are from the error tables of docs.slack.dev/reference/methods.
+The codes come from the error tables in docs.slack.dev/reference/methods.
 """
 
 import re
@@ -22,10 +22,10 @@ BLOCK_CODES = frozenset({
     "invalid_attachments", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_blocks_too_many",
     "msg_too_long",
 })  # fmt: skip
-"""The formatted message was refused. Its plain form may succeed."""
+"""Slack refused the formatted message. Its plain form may succeed."""
 
 TOKEN_RETRY_S = 60.0
-"""Wait after a refused token, seconds. An operator must set another one, or reinstall the app."""
+"""Wait after a refused token, seconds. An operator must set another token or reinstall the app."""
 
 _RATE_CODES = frozenset({"rate_limited", "ratelimited"})
 _LATER_CODES = frozenset({
@@ -54,8 +54,8 @@ _ADVICE = {
     "access_denied": "Slack does not let the app share files here.",
     "file_type_not_allowed": "This Slack workspace does not allow files of this type.",
     "file_upload_size_restricted": "This Slack workspace does not allow files of this size.",
-    "file_uploads_disabled": "Uploads are switched off in this Slack workspace.",
-    "file_uploads_except_images_disabled": "This Slack workspace allows uploads of images only.",
+    "file_uploads_disabled": "Uploads are turned off in this Slack workspace.",
+    "file_uploads_except_images_disabled": "This Slack workspace allows only image uploads.",
     "posting_to_channel_denied": "The app may not post in this Slack channel.",
     "storage_limit_reached": "The storage of this Slack workspace is full.",
 }
@@ -120,7 +120,7 @@ def _refused(code: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> 
     if code in _RATE_CODES:
         error = _limited(headers)
     elif code in TOKEN_CODES:
-        # The message is fine, so it waits for the operator.
+        # Nothing is wrong with the message, so it waits for the operator.
         error = SlackError(
             f"Slack refused the token ({code}).",
             retryable=True,
@@ -159,5 +159,5 @@ def _limited(headers: Mapping[str, str]) -> SlackError:
 
 
 def _kind(error: Exception) -> str:
-    """Return an error's name without its text. Texts of HTTP errors contain URLs, and these contain secrets."""
+    """Return an error's class name without its text, because texts of HTTP errors contain URLs with secrets."""
     return type(error).__name__

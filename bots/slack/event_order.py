@@ -1,4 +1,4 @@
-"""Events out of order: after a restart, Slack resends unacknowledged events minutes later."""
+"""Handles events that arrive out of order. After a restart, Slack resends unacknowledged events minutes later."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from bus.messages import ConversationKey, InboundMessage, MessageDeletion
 
 _THREADS = 200
 _REPLIES = 20
-"""Maximum number of replies to keep per thread, the newest."""
+"""Maximum number of replies to keep per thread. The newest are kept."""
 
 _DELETED = 1_000
 
 
 class SlackEventOrder:
-    """Remembers events that came too early: replies in a thread before the mention that begins it, and deletions."""
+    """Remembers events that arrive too early: replies before the mention that begins their thread, and deletions."""
 
     def __init__(self) -> None:
         self._replies = BoundedDict[ConversationKey, tuple[InboundMessage, ...]](_THREADS)
@@ -26,7 +26,7 @@ class SlackEventOrder:
             self._replies[message.key] = kept[-_REPLIES:]
 
     def take_replies(self, mention: InboundMessage) -> Sequence[InboundMessage]:
-        """Return the kept replies that follow a mention in its thread, in order."""
+        """Return the kept replies that follow a mention in its thread, in order, and forget them."""
         kept = self._replies.pop(mention.key, ())
         later = [one for one in kept if (one.sent_at or 0.0) > (mention.sent_at or 0.0)]
         return sorted(later, key=lambda one: one.sent_at or 0.0)

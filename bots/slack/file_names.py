@@ -1,4 +1,4 @@
-"""Looks up names of files (files.info). Events of channels shared with other companies do not contain them."""
+"""Looks up names of files (files.info), which events of channels shared with other companies do not contain."""
 
 import logging
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""File uploads to Slack: request an upload URL, upload, then share the file."""
+"""File uploads to Slack: requests an upload URL, uploads, then shares the file."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -47,13 +47,13 @@ class SlackFileUploader:
         self._sent = BoundedDict[str, str](_KEYS_KEPT)
 
     def file_id_for(self, key: str) -> str:
-        """Return the ID of the file that this process sent, or tried to send, with `key`; "" = none."""
+        """Return the ID of the file that this process sent or tried to send with `key`; "" = none."""
         return self._sent.get(key, "")
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Share one file at `target`. Return the file's ID.
 
-        Nothing is visible before the last of the three calls, so only that one can be ambiguous.
+        Nothing is visible before the last of the three calls, so only that call can be ambiguous.
 
         Raises:
             SlackError: Slack or the connection refused it, or the file is empty.
@@ -68,7 +68,7 @@ class SlackFileUploader:
         return await self._share(target, parcel, key=key)
 
     async def send_text(self, target: ReplyTarget, name: str, text: str, *, key: str) -> MessageId:
-        """Share a text as a file. Otherwise like `send`."""
+        """Like `send_file`, but the content is a text."""
         data = text.encode()
         parcel = _PendingUpload(name=name, size_bytes=len(data), body=partial(_in_memory, data))
         return await self._share(target, parcel, key=key)
@@ -104,7 +104,7 @@ class SlackFileUploader:
         return ref
 
     async def _upload(self, url: str, parcel: _PendingUpload) -> None:
-        """Send the bytes. The URL is a secret, so no error contains it."""
+        """Send the bytes. No error contains the URL, because it is a secret."""
         deadline_s = self._timeout_s + parcel.size_bytes / _MIN_BYTES_PER_S
         headers = {"Content-Type": "application/octet-stream"}
         try:
@@ -138,7 +138,7 @@ async def _in_memory(data: bytes) -> AsyncIterator[Any]:
 
 
 def _described(name: str) -> str:
-    """Return a description of an image for screen readers: the words of its name.
+    """Return a description of an image for screen readers, which is made of the words in its name.
 
     >>> _described("sales_by-region.png")
     'sales by region'

@@ -1,7 +1,7 @@
 """Renders Markdown as Slack messages: `markdown`, `table` and `rich_text` blocks, with mrkdwn as fallback text. Pure.
 
 A `markdown` block contains text that every Markdown parser shows in the same way. Text that Slack's parser could
-interpret differently (an escape, a literal `*`, `@here`) is sent as rich text, in which all text is literal.
+interpret differently (an escape, a literal `*`, `@here`) is sent as rich text, where all text is literal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,20 +35,20 @@ MAX_BLOCK = 12_000
 ROOM = 11_000
 """Maximum length of a message for `fits`, characters.
 
-Its blocks may have 13,200 in total, including buttons and a status.
+Its blocks may have 13,200 characters in total, including buttons and a status.
 """
 
 MAX_SECTION = 3_000
 """Maximum length of a `section` block, characters."""
 
 MAX_ITEMS = 45
-"""Maximum number of headings, dividers and blocks in a message.
+"""Maximum number of headings, dividers and other blocks in a message.
 
 Slack expands a `markdown` block into at most 50 items.
 """
 
 MAX_SHOWN = 45
-"""Maximum number of blocks of a message that was not split. Slack accepts 50, including the buttons."""
+"""Maximum number of blocks in a message that was not split. Slack accepts 50, including the buttons."""
 
 EMPTY = "…"
 """Text of a reply without text, because Slack refuses an empty message."""
@@ -75,7 +75,7 @@ def render(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
 
 
 def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
-    """Return a message without formatting, for blocks that Slack refused.
+    """Return a message without formatting, to send when Slack has refused its blocks.
 
     >>> render_plain("**hi** <!here>").text
     '**hi** &lt;!here&gt;'
@@ -88,7 +88,7 @@ def render_plain(markdown: str, buttons: Sequence[Button] = ()) -> SlackText:
 
 
 def render_note(text: str) -> SlackText:
-    """Return a plain text of at most 3,000 characters in small type: a context block, in which all text is literal.
+    """Return a plain text of at most 3,000 characters in small type: a context block, where all text is literal.
 
     >>> render_note("*hi* <!here>").text
     '*hi* &lt;!here&gt;'
@@ -99,7 +99,7 @@ def render_note(text: str) -> SlackText:
 
 
 def fits(markdown: str) -> bool:
-    """Return whether a reply fits into one message: its characters, its expanded items, and one table."""
+    """Return whether a reply fits into one message, by its characters, its expanded items, and its tables."""
     if len(markdown) > MAX_BLOCK * 2:
         return False
     layout = _lay_out(markdown)
@@ -135,7 +135,7 @@ def _lay_out(markdown: str) -> _Layout:
 
 
 def _shown(layout: _Layout) -> tuple[dict[str, Any], ...]:
-    """Return the blocks of a message, without what has no room in it."""
+    """Return the blocks of a message. Drops content that does not fit."""
     before = _within(layout.before, MAX_BLOCK)
     if layout.table is None:
         return before
@@ -144,7 +144,7 @@ def _shown(layout: _Layout) -> tuple[dict[str, Any], ...]:
 
 
 def _within(blocks: Sequence[dict[str, Any]], room: int) -> tuple[dict[str, Any], ...]:
-    """Return the blocks for which there is room: of a long `markdown` block the beginning."""
+    """Return the blocks that fit. Of a long `markdown` block, keeps the beginning."""
     shown: list[dict[str, Any]] = []
     for block in blocks:
         size = _size(block)
@@ -186,7 +186,7 @@ def _drawn(block: tree.Block) -> tree.Block:
 
 
 class _Slack:
-    """Slack's Markdown is similar to GFM. Only unambiguous text is written in it. Images become links."""
+    """Slack's Markdown, which resembles GFM. Only unambiguous text is written in it. Images become links."""
 
     def text(self, text: tree.Text) -> str:
         return text.text

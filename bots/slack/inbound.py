@@ -34,12 +34,12 @@ from bus.messages import (
 from bus.platform import Disposition
 
 USER_SUBTYPES = frozenset({"", "file_share", "me_message", "thread_broadcast"})
-"""Subtypes of messages that a person wrote. All others report changes."""
+"""Subtypes of messages that people write. All other subtypes report changes."""
 
 _OWN = "own message"
 
 _CONVERSATION_COMMANDS = frozenset({"bootstrap", "export", "new", "retry", "status", "undo"})
-"""Commands that concern a conversation. The others concern a chat, or nothing in it."""
+"""Commands that concern a conversation. The other commands concern the chat as a whole, or neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ class AgentSessionStopped:
     """A person pressed Slack's own stop button for an agent.
 
     Attributes:
-        message_ids: The messages that Slack stopped growing.
-        stop_command: A /stop of that person, for turns without such a message.
+        message_ids: The growing messages that Slack stopped.
+        stop_command: A /stop by that person, for turns without such a message.
     """
 
     message_ids: tuple[str, ...]
@@ -86,7 +86,7 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
     """Convert an Events API payload.
 
     A message that mentions the bot in a channel arrives as two events with different IDs. Both have the same key,
-    message ID and `is_addressed`, so the first one to arrive is enough.
+    message ID and `is_addressed`, so only the first to arrive is used.
     """
     event = as_mapping(body.get("event"))
     match as_str(event.get("type")):
@@ -109,9 +109,9 @@ def parse_event(body: Mapping[str, Any], me: SlackIdentity) -> SlackEvent:  # no
 def parse_slash_command(
     body: Mapping[str, Any], me: SlackIdentity
 ) -> InboundMessage | IgnoredEvent:
-    """Convert a slash command. The text after `/parley` is the command. Without a text, it asks for help.
+    """Convert a slash command. The text after `/parley` is the command. Without text, it asks for help.
 
-    In a channel only its author sees the answer, so each author has a separate conversation.
+    In a channel, only the command's author sees the answer, so each author has a separate conversation.
     """
     chat, user = as_str(body.get("channel_id")), as_str(body.get("user_id"))
     trigger = as_str(body.get("trigger_id"))
@@ -121,7 +121,9 @@ def parse_slash_command(
     text = typed if typed.startswith("/") else f"/{typed or 'help'}"
     command = parse_command(text)
     if command is None and not misspelled_command(text):
-        text = typed  # It is a question, so its first word must not be interpreted as a command.
+        text = (
+            typed  # The text is a question, so its first word must not be interpreted as a command.
+        )
     is_about_chat = command is not None and command.name not in _CONVERSATION_COMMANDS
     return InboundMessage(
         event_id=f"slash:{trigger}",
@@ -167,7 +169,9 @@ def _message_edit(
 ) -> MessageEdit | MessageDeletion | IgnoredEvent:
     now = as_mapping(event.get("message"))
     if (bot := _bot_author(now, me)) and not is_tombstone(now):
-        return IgnoredEvent(bot, Disposition.FROM_BOT)  # Mostly the bot's own growing answers.
+        return IgnoredEvent(
+            bot, Disposition.FROM_BOT
+        )  # These are mostly the bot's own growing answers.
     return _message_change(body, parse_edit(event, me), me)
 
 
@@ -181,7 +185,7 @@ def _mention_by_bot(message: InboundMessage | IgnoredEvent, bot: str) -> SlackEv
 def _message_change(
     body: Mapping[str, Any], change: tuple[Mapping[str, Any], bool] | None, me: SlackIdentity
 ) -> MessageEdit | MessageDeletion | IgnoredEvent:
-    """Convert a change of a message; None = people do not notice it."""
+    """Convert a change of a message. Ignores changes that people do not notice."""
     if change is None:
         return IgnoredEvent("message_changed without a new text")
     message, is_gone = change
@@ -231,7 +235,9 @@ def parse_message(
     if not (text or content.quoted or content.files):
         if not mentioned:
             return IgnoredEvent(reason=Disposition.EMPTY)
-        text = HELP if private else ""  # In a thread, it may refer to earlier messages there.
+        text = (
+            HELP if private else ""
+        )  # In a thread, a bare mention may refer to earlier messages there.
     # In an agent's chat, every message begins a thread, but all belong to one conversation.
     beside = ts if me.is_agent else ""
     return InboundMessage(
@@ -278,7 +284,7 @@ def _sender_team(event: Mapping[str, Any]) -> str:
 def _chat_opened(thread: Mapping[str, Any]) -> AgentChatOpened | IgnoredEvent:
     chat, user = as_str(thread.get("channel_id")), as_str(thread.get("user_id"))
     if not chat:
-        return IgnoredEvent("something was opened, nowhere")
+        return IgnoredEvent("an opened chat without a channel")
     return AgentChatOpened(chat=chat, thread=as_str(thread.get("thread_ts")), user=user)
 
 
@@ -289,7 +295,7 @@ def _session_stopped(
     thread = as_str(event.get("thread_ts"))
     private = is_private(chat)
     if not (chat and user and (thread or private)):
-        return IgnoredEvent("a stop without channel, thread or user")
+        return IgnoredEvent("a stop event without channel, thread or user")
     stop = InboundMessage(
         event_id=as_str(body.get("event_id")) or f"stop:{event.get('event_ts')}",
         message_id="",
@@ -319,7 +325,7 @@ def _tokens_revoked(
 
 
 def _bot_author(event: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Return the name of the bot that wrote; "" = a person wrote."""
+    """Return the name of the bot that wrote a message; "" = a person wrote it."""
     user, bot = as_str(event.get("user")), as_str(event.get("bot_id"))
     if (user and user == me.user_id) or (bot and bot == me.bot_id):
         return _OWN

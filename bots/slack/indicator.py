@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 WORKING, DONE, FAILED = "eyes", "white_check_mark", "x"
 
 TITLE_CHARS = 60
-"""Maximum length of a thread's title, characters. Slack accepts 200 and shows fewer."""
+"""Maximum length of a thread's title, characters. Slack accepts 200 but shows fewer."""
 
 _SESSION, _STATUS, _REACTION = "session", "status", "reaction"
 
@@ -34,14 +34,14 @@ _KEPT = 1_000
 _THREAD_ERRORS = frozenset({
     "channel_not_found", "invalid_thread_ts", "thread_ts_not_allowed", "thread_ts_required", "user_not_found",
 })  # fmt: skip
-"""Refusals that concern one thread and not the app."""
+"""Refusals that concern one thread, not the app."""
 
 
 _MINUTE_S = 60.0
 
 
 class ReactionLimits:
-    """The rate limits of one app's reactions in one workspace. A working reaction reserves the call that removes it.
+    """Rate limits of an app's reactions in one workspace. A working reaction reserves the call that removes it.
 
     Args:
         clock: A monotonic clock, seconds.
@@ -91,7 +91,7 @@ class SlackIndicator:
         agents = await self._set_agent_status(target) if before is None or before[0] else ""
         has_reaction = before is not None and _REACTION in before
         self._active[target] = (agents, _REACTION) if has_reaction else (agents,)
-        # In a channel, people look at the message, not at its thread.
+        # In a channel, people see the message, not its thread.
         needs_reaction = not agents or not is_private(target.chat)
         if needs_reaction and not has_reaction and await self._react_working(target):
             self._active[target] = (agents, _REACTION)
@@ -99,27 +99,31 @@ class SlackIndicator:
     async def finished(
         self, target: ReplyTarget, *, ok: bool, was_shown: WorkShown = WorkShown.UNKNOWN
     ) -> None:
-        """Remove the indicator. A reaction also shows the outcome, unless there were too many in the last minute.
+        """Remove the indicator, and show the outcome as a reaction unless there were too many in the last minute.
 
         A thread keeps its status while another of its messages is being answered.
 
         Args:
             target: The message.
             ok: Whether it was answered.
-            was_shown: Whether any process may have shown a working indicator.
+            was_shown: Whether any process may have shown the working indicator.
         """
         if not target.reply_to:
             return
         shown = self._active.pop(target, None)
         may_be_shown = was_shown is not WorkShown.NO
         if shown is None and may_be_shown:
-            await self._api.identity()  # After a restart, this may happen before the connection.
+            await (
+                self._api.identity()
+            )  # After a restart, this may run before the connection has signed in.
         way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
             if way and may_be_shown and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
-            log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
+            log.info(
+                "%s: a status could not be cleared and will expire: %s", self._api.channel, error
+            )
             way = way if shown else ""  # An earlier process may have shown a reaction.
         if way and is_private(target.chat):
             return
@@ -127,7 +131,7 @@ class SlackIndicator:
         if target not in self._concluded and not self._reactions.additions.try_acquire():
             await self._react(target, DONE if ok else FAILED)
             self._concluded[target] = ok
-        # If there is no room for a removal, this process has added no reaction, but an earlier one may have.
+        # If there is no room for a removal, this process added no reaction, but an earlier process may have.
         has_reaction = may_be_shown if shown is None else _REACTION in shown
         may_have_reaction = has_reaction or was_shown is WorkShown.UNKNOWN
         if may_have_reaction or self._reactions.removals.has_reserved(target):
@@ -147,7 +151,7 @@ class SlackIndicator:
             log.info("%s: an earlier outcome stays: %s", self._api.channel, error)
 
     async def refused(self, target: ReplyTarget) -> None:
-        """Mark a message that was not accepted. Its thread may have the status of another message."""
+        """Mark a message as not accepted. Keeps its thread's status, which may belong to another message."""
         if target.reply_to and not self._reactions.additions.try_acquire():
             await self._react(target, FAILED)
 
@@ -174,7 +178,7 @@ class SlackIndicator:
         )
 
     def _status_methods(self, target: ReplyTarget) -> Mapping[str, "_StatusMethod"]:
-        """Return the possible methods to show an agent's status here, best first."""
+        """Return the methods that can show an agent's status here, best first."""
         if not self._api.known_identity.is_agent or not _thread(target):
             return {}
         ways: dict[str, _StatusMethod] = {
@@ -184,7 +188,7 @@ class SlackIndicator:
         return {name: way for name, way in ways.items() if name not in self._unsupported}
 
     def _is_busy(self, target: ReplyTarget) -> bool:
-        """Return whether the thread of a message has the status of another message."""
+        """Return whether the status of a message's thread belongs to another message."""
         thread = (target.chat, _thread(target))
         return any(
             ways[0] and (other.chat, _thread(other)) == thread
@@ -232,7 +236,7 @@ class SlackIndicator:
         return self._limits.setdefault(self._api.workspace, ReactionLimits())
 
     async def _react_working(self, target: ReplyTarget) -> bool:
-        """Add the working reaction if it can be removed again soon. Return whether it is there."""
+        """Add the working reaction if the rate limit lets it be removed soon. Return whether it is shown."""
         reactions = self._reactions
         if not reactions.removals.has_reserved(target) and not reactions.reserve(target):
             return False
@@ -281,7 +285,7 @@ class _StatusMethod(Protocol):
 
 @contextmanager
 def _noting_limits(limiter: RateLimiter, harmless: str) -> Iterator[None]:
-    """Pause calls after a rate limit. Ignores a refusal with the code `harmless`."""
+    """Make a call inside the block. Pauses calls after a rate limit, and ignores a refusal with the code `harmless`."""
     try:
         yield
     except SlackError as error:
@@ -292,5 +296,5 @@ def _noting_limits(limiter: RateLimiter, harmless: str) -> Iterator[None]:
 
 
 def _thread(target: ReplyTarget) -> str:
-    """Return the root of the thread in which an agent answers. In its chat, every message begins one."""
+    """Return the root of the thread in which an agent answers. In an agent's chat, every message begins a thread."""
     return target.thread or target.reply_to

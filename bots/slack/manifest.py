@@ -31,8 +31,8 @@ def app_manifest(
     Args:
         name: The name that people mention, at most `NAME_CHARS`.
         request_url: The URL to which Slack sends events, commands and button presses; None = Socket Mode.
-        agent: Declare it an agent, which adds Slack's own status, stop button and prompts. This cannot be undone,
-            excludes guests, and makes every direct message a thread.
+        agent: Whether to declare the app an agent, which adds Slack's own status, stop button and prompts. This cannot
+            be undone, excludes guests, and makes every direct message a thread.
 
     >>> app_manifest()["settings"]["socket_mode_enabled"]
     True
@@ -81,7 +81,7 @@ def _agent() -> dict[str, Any]:
 
 
 def creation_link(manifest: dict[str, Any]) -> str:
-    """Return the URL at which Slack offers to create the app of a manifest.
+    """Return the URL at which Slack offers to create an app from a manifest.
 
     >>> creation_link({"a": 1})
     'https://api.slack.com/apps?new_app=1&manifest_json=%7B%22a%22%3A1%7D'

@@ -8,10 +8,10 @@ from bots.slack.payload import as_mapping, as_str
 from bus.errors import DeliveryError
 
 PAGE = 1000
-"""Members of one page, Slack's maximum."""
+"""Number of members per page, Slack's maximum."""
 
 MAX_PAGES = 10
-"""Pages to read. In a larger channel, nobody is missed."""
+"""Maximum number of pages to read. In a larger channel, nobody is reported as missing."""
 
 
 async def is_member(api: SlackApi, channel: str, person: str) -> bool | None:

@@ -1,6 +1,6 @@
 r"""Placeholders for the names of people, channels and user groups. Pure.
 
-The message reader writes marks; `SlackNames` looks up the names and replaces the marks. A mark is enclosed in
+The message reader writes marks. `SlackNames` looks up the names and replaces the marks. A mark is enclosed in
 noncharacters (U+FDD0, U+FDD1). `plain` removes these from all external text, so that people cannot forge marks.
 """
 
@@ -61,7 +61,7 @@ def marked_ids(texts: Iterable[str]) -> list[str]:
 def unique_names(names: Mapping[str, str]) -> dict[str, str]:
     """Return names by ID.
 
-    Adds the ID if several people have a name, or if a name looks like the bot's or like one with an ID.
+    Adds the ID to a name if several people have it, or if it looks like the bot's name or like a name with an ID.
 
     >>> unique_names({"U1": "Ann", "U2": "ann", "U3": "You", "U4": "", "U5": "Bob"})
     {'U1': 'Ann (U1)', 'U2': 'ann (U2)', 'U3': 'You (U3)', 'U5': 'Bob'}
@@ -117,7 +117,7 @@ def mentions_people(text: str) -> bool:
 
 
 def cut(text: str, limit: int | None) -> str:
-    """Return at most `limit` characters of a text, with an ellipsis if it is longer. Does not split a mark."""
+    """Return at most `limit` characters of a text, with an ellipsis if it is cut. Does not split a mark."""
     if limit is None or len(text) <= limit:
         return text
     return f"{_HALF.sub('', text[:limit])}…"

@@ -1,4 +1,4 @@
-"""The reader of all Slack messages: live ones, edits, threads, forwarded and linked messages. Pure.
+"""Reads Slack messages of all kinds: new and edited ones, threads, forwarded and linked messages. Pure.
 
 Payloads are untrusted, so every field is checked before use, and nothing here raises. Names of people,
 channels and user groups are marks (mentions.py), which `SlackNames` replaces.
@@ -19,13 +19,13 @@ from bots.text.quotations import FORWARDED, quotation
 from bus.messages import Attachment
 
 CUT_CHARS = 4_000
-"""Slack splits a longer plain text into several messages (undocumented; slack-go/slack#972).
+"""Length above which Slack splits a plain text into several messages (undocumented; slack-go/slack#972).
 
 Its own composer sends rich text, which is not split.
 """
 
 _CUT_EARLIER = 200
-"""How much earlier Slack may cut a text to end at a line or a word, characters."""
+"""How much earlier Slack may cut a text, to end at a line or a word, characters."""
 
 _MOST_NESTED = 3
 """Maximum nesting of forwarded messages to read."""
@@ -35,12 +35,12 @@ _MOST_COMPARED = 50
 
 _UNREADABLE = "[Not readable here: "
 _NO_FALLBACK = ("[no preview available]", "This content can't be displayed.")
-"""Slack's text for an app's message without text."""
+"""Texts that Slack adds to an app's message without text."""
 
 _WORD = re.compile(r"\w+")
 _EMOJI = re.compile(r":[\w+-]+:")
 _NAMES_OF_ELEMENTS = frozenset({"button", "image", "link", "select", "menu"})
-"""Words that Slack adds to fallback texts that it creates itself."""
+"""Words that Slack adds when it creates a fallback text itself."""
 
 _MESSAGE_FLAGS = ("is_share", "is_msg_unfurl", "is_thread_root_unfurl", "is_reply_unfurl")
 
@@ -106,7 +106,7 @@ def quote_message(
 
 
 def author_of(message: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Return the author of a message: a name, or a mark for one."""
+    """Return the author of a message: a name, or a mark for a name."""
     user, bot = as_str(message.get("user")), as_str(message.get("bot_id"))
     if (user and user == me.user_id) or (bot and bot == me.bot_id):
         return OWN_NAME
@@ -148,14 +148,14 @@ def _is_message(attachment: Mapping[str, Any]) -> bool:
 
 
 def _is_preview(attachment: Mapping[str, Any]) -> bool:
-    """Return whether Slack or an app added an attachment for a link."""
+    """Return whether an attachment is a preview that Slack or an app added for a link."""
     return bool(attachment.get("from_url") or attachment.get("original_url"))
 
 
 def _own_words(message: Mapping[str, Any], typed: str) -> str:
-    """Return the author's own words: the typed text, the attachments of an app, the links to files outside Slack.
+    """Return the author's own words: the typed text, an app's attachments, and links to files outside Slack.
 
-    Link previews are read only if there is nothing else, because others wrote them and the agent can open the link.
+    Link previews are read only if there is nothing else, because others wrote them, and the agent can open the links.
     """
     links = [describe_location(as_mapping(file)) for file in as_list(message.get("files"))]
     others = [one for one in _attachments(message) if not _is_message(one)]
@@ -170,8 +170,8 @@ def _own_words(message: Mapping[str, Any], typed: str) -> str:
 def _text_and_blocks(message: Mapping[str, Any], *, by_app: bool) -> str:
     """Return the text and the blocks of a message, without repetition.
 
-    In people's messages, the text is a simpler copy of the blocks. In apps' messages, it is the text of the
-    notification, which may contain more than the blocks.
+    In people's messages, the text is a simpler copy of the blocks. In apps' messages, the text is for notifications,
+    and may contain more than the blocks.
     """
     text = parse_mrkdwn(as_str(message.get("text"))).strip()
     blocks = as_list(message.get("blocks")) or list(_message_blocks(message))
@@ -195,7 +195,7 @@ def _words(text: str) -> set[str]:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """Join parts with newlines, leaving out parts whose words another part contains."""
+    """Join parts with newlines. Omits parts whose words are contained in another part."""
     given = [part for part in parts if part.strip()]
     if len(given) > _MOST_COMPARED:
         return "\n".join(given)

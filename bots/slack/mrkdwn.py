@@ -1,6 +1,6 @@
 """Renders the Markdown tree as Slack mrkdwn, with every `&`, `<` and `>` of the text escaped. Pure.
 
-Escaped text notifies no one: without `parse` and `link_names`, Slack does not look for names in a text
+Escaped text notifies nobody, because without `parse` and `link_names`, Slack does not look for names in a text
 (docs.slack.dev/messaging/formatting-message-text, "Automatic parsing").
 """
 
@@ -22,7 +22,7 @@ _HALF = re.compile(r"(?:&[a-z]{0,3}|<[^<>]*)\Z")
 _FENCE = "```"
 
 _LONGEST_TOKEN = 2_000
-"""Number of characters before a cut to search for half a link."""
+"""How far before a cut to search for an unfinished link, characters."""
 
 
 def escape(text: str) -> str:
@@ -35,7 +35,7 @@ def escape(text: str) -> str:
 
 
 def render_mrkdwn(blocks: Sequence[tree.Block], *, limit: int) -> str:
-    """Write blocks, none of which are `Details`, as mrkdwn of at most `limit` characters (>= 10).
+    """Write blocks, without `Details` among them, as mrkdwn of at most `limit` characters (>= 10).
 
     A cut text ends with an ellipsis.
     """
@@ -93,7 +93,7 @@ def _listing(listing: tree.ListBlock) -> str:
 
 
 def _pre(code: str) -> str:
-    """Fence code. mrkdwn has only one fence, so code that contains it becomes text."""
+    """Fence code. mrkdwn has only one kind of fence, so code that contains a fence becomes text."""
     return escape(code) if _FENCE in code else f"{_FENCE}\n{escape(code)}\n{_FENCE}"
 
 

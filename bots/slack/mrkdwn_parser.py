@@ -10,9 +10,9 @@ _MENTION = re.compile(r"<([@#!][^<>\s][^<>]*)>")
 
 
 def parse_mrkdwn(text: str) -> str:
-    """Convert a `text`. Links keep label and URL, and escapes are removed.
+    """Convert a `text` field. Keeps labels and URLs of links, and removes escapes.
 
-    Only Slack's own tokens are interpreted, because Slack escapes characters that people type.
+    Only Slack's own tokens are interpreted, because Slack escapes the characters that people type.
 
     >>> parse_mrkdwn("Ask &lt;b&gt; of <!here>: <https://x.org|x>")
     'Ask <b> of @here: x (https://x.org)'
@@ -21,12 +21,12 @@ def parse_mrkdwn(text: str) -> str:
 
 
 def parse_mentions(text: str) -> str:
-    """Return a standard Markdown text with marks for its mentions. The rest does not change."""
+    """Return a standard Markdown text with marks for its mentions, and otherwise unchanged."""
     return _MENTION.sub(lambda match: _readable(match[1]), plain(text))
 
 
 def parse_plain(text: str) -> str:
-    """Convert a plain text, which has escapes but no tokens.
+    """Convert a plain text, which may contain escapes but no tokens.
 
     >>> parse_plain("R&amp;D <x>")
     'R&D <x>'
@@ -35,7 +35,7 @@ def parse_plain(text: str) -> str:
 
 
 def link(address: str, label: str) -> str:
-    """Return a URL with its label if the label says more.
+    """Return a URL, with its label if the label adds something.
 
     >>> link("https://x.org", "x.org"), link("mailto:a@x.org", "Ann")
     ('https://x.org', 'Ann (a@x.org)')
@@ -47,7 +47,7 @@ def link(address: str, label: str) -> str:
 
 
 def date_words(seconds: object, fallback: str) -> str:
-    """Return the fallback text of a date, or the date in UTC, because its format depends on the reader.
+    """Return the fallback text of a date, or else the date in UTC. Slack's format depends on the reader.
 
     >>> date_words(1767225600, ""), date_words("?", "soon")
     ('2026-01-01 00:00 UTC', 'soon')

@@ -21,7 +21,7 @@ from bus.messages import InboundMessage
 log = logging.getLogger(__name__)
 
 MOST_NAMES = 50
-"""Maximum number of names to look up for a message. Others are shown as IDs."""
+"""Maximum number of names to look up for a message. The others are shown as IDs."""
 
 _AT_ONCE = 10
 _KEPT = 10_000
@@ -34,13 +34,13 @@ _GROUP_SCOPES = frozenset({"usergroups:read"})
 class SlackNames:
     """Replaces the reader's marks (mentions.py) with names, and adds the name of the channel.
 
-    conversations.info is a tier 3 method (50 calls a minute) and usergroups.list a tier 2 method (20 calls). So
-    responses are cached, including those without a name. Without a name, the ID is shown.
+    conversations.info is a tier 3 method (50 calls per minute), and usergroups.list a tier 2 method (20 calls per
+    minute). Responses are therefore cached, even if they contain no name. Without a name, the ID is shown.
 
     Args:
         api: Slack's Web API.
         users: Looks up people.
-        timeouts: `names_s` is used.
+        timeouts: Only `names_s` is used.
     """
 
     def __init__(self, api: SlackApi, users: SlackUserDirectory, timeouts: SlackTimeouts) -> None:
@@ -66,7 +66,7 @@ class SlackNames:
     async def _look_up(
         self, names: dict[str, str], targets: Iterable[str], give_up_at: float
     ) -> None:
-        """Add the names of targets that are available in time."""
+        """Look up the names of targets, and add those that arrive in time to `names`."""
         limiter = anyio.CapacityLimiter(_AT_ONCE)
 
         async def look_up(target: str) -> None:
@@ -79,12 +79,12 @@ class SlackNames:
                     tasks.start_soon(look_up, target)
 
     def without_lookup(self, message: InboundMessage) -> InboundMessage:
-        """Return a message with already known names, for a message that is not for the bot."""
+        """Return a message with names that are already known. Used for messages that are not for the bot."""
         marked = marked_ids((message.text, message.quoted))
         return _named(message, {target: self._known(target) for target in marked})
 
     def _known(self, target: str) -> str:
-        """Return a name without asking for it; "" = unknown."""
+        """Return a name without a lookup; "" = unknown."""
         installation = self._api.known_identity.installation
         if target.startswith(_CHANNELS):
             return self._channels.get((installation, target), ("", 0.0))[0]
@@ -119,7 +119,7 @@ class SlackNames:
         return name
 
     async def _group(self, group: str) -> str:
-        """Return the handle of a user group. One call returns all of them."""
+        """Return the handle of a user group. One call returns all handles."""
         installation = self._api.known_identity.installation
         async with self._listing:
             names, asked_at = self._groups.get(installation, ({}, -FRESH_S))

@@ -35,8 +35,8 @@ _COOKIE = "parley_slack_state"
 class SlackInstaller:
     """Sends browsers to Slack, and exchanges the code that they bring back for a bot token.
 
-    The `state` is signed with the client secret, expires, and is bound to one browser by a cookie. So no one can be
-    tricked into installing the app into another person's workspace. Slack accepts each code once.
+    The `state` is signed with the client secret, expires, and is bound to one browser by a cookie. That way, nobody can
+    be tricked into installing the app in another person's workspace. Slack accepts each code once.
 
     Args:
         api: Receives the tokens.
@@ -82,7 +82,8 @@ class SlackInstaller:
             "scope": ",".join(sorted(BOT_SCOPES)),
             "state": self._signed(f"{int(self._now() + STATE_S)}.{nonce}"),
         }
-        # Without a path, the cookie is for the folder of this page, even if a proxy publishes it below another path.
+        # Without a path, the cookie applies to the folder of this page, even if a proxy publishes the page under
+        # another path.
         cookie = f"{_COOKIE}={nonce}; Max-Age={STATE_S:.0f}; HttpOnly; SameSite=Lax"
         target = f"{urljoin(self._config.base_url, '/oauth/v2/authorize')}?{urlencode(query)}"
         return WebhookResponse(
@@ -91,7 +92,7 @@ class SlackInstaller:
 
     async def _finish(self, request: WebhookRequest) -> WebhookResponse:
         if not self._is_ours(request):
-            return _page(400, "This link is not valid anymore. Start the installation again.")
+            return _page(400, "This link is no longer valid. Start the installation again.")
         code = request.query.get("code", "")
         if not code:
             reason = clean(request.query.get("error", "no code"))[:80]
@@ -114,10 +115,10 @@ class SlackInstaller:
         holder: Mapping[str, Any] = organization if answer.get("is_enterprise_install") else team
         workspace, token = as_str(holder.get("id")), as_str(answer.get("access_token"))
         if not (workspace and token):
-            raise SlackError("Slack's response names no workspace or no token.")
+            raise SlackError("Slack's response does not contain a workspace and a token.")
         allowed = self._config.allowed_workspaces
         if allowed and workspace not in allowed:
-            raise SlackError(f"the workspace {workspace} may not install this app.")
+            raise SlackError(f"the workspace {workspace} is not allowed to install this app.")
         await self._vault.save(self._channel, workspace, json.dumps({"bot_token": token}))
         self._api.add_installation(workspace, token)
         self._on_installed()

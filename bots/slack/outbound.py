@@ -1,4 +1,4 @@
-"""Slack messages: send, update, delete and look up; respond to commands and button presses."""
+"""Slack messages: sends, updates, deletes and looks them up, and responds to commands and button presses."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -22,14 +22,14 @@ from bus.platform import OutgoingFile
 log = logging.getLogger(__name__)
 
 METADATA_TYPE = "parley_delivery"
-"""The type of the metadata with a message's outbox key."""
+"""Type of the metadata that contains a message's outbox key."""
 
 _PAGE = 200
 _PAGES = 10
 
 _GONE_CODES = frozenset({"message_not_found", "channel_not_found"})
 _STREAMING_CODES = frozenset({"streaming_state_conflict", "cant_delete_message"})
-"""Slack's error for a change of a message that is still streaming."""
+"""Slack's errors for changing a message that is still streaming."""
 
 _FILE_REFUSED_CODES = frozenset({
     "access_denied", "file_type_not_allowed", "file_upload_size_restricted", "file_uploads_disabled",
@@ -39,7 +39,7 @@ _FILE_REFUSED_CODES = frozenset({
 
 
 def delivery_metadata(key: str) -> dict[str, Any]:
-    """Return the metadata by which a message can be found again."""
+    """Return the metadata by which a sent message can be found."""
     return {"event_type": METADATA_TYPE, "event_payload": {"key": key}}
 
 
@@ -72,7 +72,7 @@ class SlackMessages:
         try:
             await self._respond_to_command(target.response_url, markdown, buttons)
         except ResponseUrlExpired:
-            # Without buttons, because a press outside of the command's chat would have no effect.
+            # Leave out the buttons, because a press outside of the command's chat would have no effect.
             await self._send(await self._direct.target_for(target), markdown, key=key, buttons=())
         return MessageId("")
 
@@ -81,13 +81,13 @@ class SlackMessages:
         return await self._post(target, render_note(text), key=key)
 
     async def private_target(self, target: ReplyTarget) -> ReplyTarget | None:
-        """Return the direct messages with the person to answer; None = no one is named."""
+        """Return the direct messages with the person to answer; None = the target names nobody."""
         return await self._direct.target_for(target) if split_recipient(target.user)[2] else None
 
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
         """Share a file.
 
-        For a command, it goes to the author's direct messages, and a note to the response_url says so.
+        If the file answers a command, it goes to the author's direct messages, and a note to the response_url says so.
         """
         if not target.response_url:
             return await self._files.send_file(await self._direct.resolve(target), file, key=key)
@@ -96,9 +96,9 @@ class SlackMessages:
         text = target.texts.file_in_direct_message.format(name=file.name)
         try:
             await self.respond_ephemeral(target.response_url, text)
-        except SlackError as error:  # The file has arrived, so nothing must be sent again.
+        except SlackError as error:  # The file has arrived, so this call must not fail.
             log.info(
-                "%s: the note that says where a file went was not sent: %s",
+                "%s: could not send the note that says where a file went: %s",
                 self._api.channel,
                 error,
             )
@@ -169,7 +169,7 @@ class SlackMessages:
     async def stop_stream(
         self, target: ReplyTarget, message: MessageId, *, rest: str = "", key: str = ""
     ) -> bool:
-        """End a stream. Return whether it was still running, so that `rest` was appended."""
+        """End a stream and append `rest`. Return False if it was no longer running."""
         try:
             await self._api.call(
                 lambda web: web.chat_stopStream(
@@ -180,7 +180,7 @@ class SlackMessages:
                 )
             )
         except SlackError as error:
-            if error.code == "no_text" and not rest:  # Nothing was written to it.
+            if error.code == "no_text" and not rest:  # The stream has no content.
                 return await self.stop_stream(target, message, rest=EMPTY, key=key)
             if error.code in {"message_not_in_streaming_state", "stopped_by_user"}:
                 return False
@@ -188,13 +188,13 @@ class SlackMessages:
         return True
 
     async def find(self, target: ReplyTarget, *, key: str, since: float) -> MessageId | None:
-        """Return the message or file sent with `key` if it is in its place.
+        """Return the message or file that was sent with `key`, if it is at the target.
 
-        Messages contain their key. Files cannot, so only the process that sent them can find them.
+        Messages contain their key. Files cannot contain a key, so only the process that sent a file can find it.
 
         Raises:
-            SlackError: Not retryable if this cannot be found out: an answer that only its reader sees, or a file that
-                an earlier process may have sent with this key.
+            SlackError: Not retryable if the lookup is impossible, as for an answer that only its reader sees, or a file
+                that an earlier process may have sent with this key.
         """
         if target.response_url:
             raise SlackError("An answer to a Slack command cannot be looked up.")
@@ -251,7 +251,7 @@ class SlackMessages:
         buttons: Sequence[Button],
         put: Callable[[SlackText], Awaitable[MessageId]],
     ) -> MessageId:
-        """Send a message to its place, in its plain form if Slack refuses the blocks."""
+        """Send a message to a target, in plain form if Slack refuses its blocks."""
         try:
             return await put(await process_text(render, markdown, buttons))
         except SlackError as error:
@@ -262,7 +262,7 @@ class SlackMessages:
     async def _ending_stream(
         self, target: ReplyTarget, message: MessageId, change: Callable[[], Awaitable[object]]
     ) -> None:
-        """Change a message. Ends a stream of an earlier process first."""
+        """Change a message. If it is still streaming, first end the stream, which an earlier process began."""
         try:
             await change()
         except SlackError as error:
@@ -272,7 +272,7 @@ class SlackMessages:
             await change()
 
     async def _post(self, target: ReplyTarget, message: SlackText, *, key: str) -> MessageId:
-        # Links in model output are not unfurled, because fetching them could leak data. Names in it notify no one.
+        # Links in model output are not unfurled, because fetching them could leak data. Names in it notify nobody.
         answer = await self._api.call(
             lambda web: web.chat_postMessage(
                 channel=target.chat,
@@ -305,7 +305,7 @@ class SlackMessages:
     async def _messages_since(
         self, target: ReplyTarget, *, since: float
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the messages at the place of answers to `target` that were sent after `since`."""
+        """Yield the messages sent after `since` where answers to `target` go."""
         window: dict[str, Any] = {
             "channel": target.chat,
             "oldest": f"{max(since, 0):.6f}",
@@ -337,7 +337,7 @@ def message_id(answer: AsyncSlackResponse) -> MessageId:
 
 
 def _is_empty_stream(message: Mapping[str, Any]) -> bool:
-    """Return whether a message is our started but empty stream, which cannot have a key before it ends."""
+    """Return whether a message is an empty stream that we started. A stream has no key until it ends."""
     return not (message.get("text") or message.get("blocks") or message.get("files"))
 
 
@@ -349,5 +349,5 @@ def _delivery_key(message: dict[str, Any]) -> str:
 
 
 def code_too_long(markdown: str) -> CodeFile | None:
-    """Return the code if a piece of a reply is only code that does not fit into a message."""
+    """Return the code if a piece of a reply consists only of code that does not fit into a message."""
     return None if fits(markdown) else code_file(markdown)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _DIGITS = 18
-"""Maximum number of digits that always fit into 64 bits."""
+"""Maximum number of digits of a number that always fits into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class SlackIdentity:
     def recipient(self, user: str, team: str = "") -> str:
         """Return `ReplyTarget.user`: the person to answer, and the data needed to reach them.
 
-        It is `team/user` for a person of another team (Slack Connect), and begins with `workspace@` if OAuth installed
-        the app.
+        The result is `team/user` for a person from another team (Slack Connect), and begins with `workspace@` if the
+        app was installed by OAuth.
         """
         name = f"{team}/{user}" if team and team != self.workspace else user
         return f"{self.installation}@{name}" if self.installation else name
@@ -68,11 +68,11 @@ def as_str(value: object) -> str:
 
 
 def workspace_of(body: Mapping[str, Any], me: SlackIdentity) -> str:
-    """Return the workspace for conversation keys. It is equal for messages, button presses and slash commands.
+    """Return the workspace for conversation keys. It is the same for messages, button presses and slash commands.
 
     It is the team that installed the app. In a Slack Connect channel, the sender's team may differ. If a whole
-    organization installed the app, it is the organization, because presses and commands then contain no team or the
-    sender's, and messages the channel's. Channel IDs are unique within an organization.
+    organization installed the app, it is the organization, because presses and commands then contain either no team or
+    the sender's, and messages contain the channel's. Channel IDs are unique within an organization.
     """
     first = as_mapping(next(iter(as_list(body.get("authorizations"))), None))
     flags = (first.get("is_enterprise_install"), body.get("is_enterprise_install"))
@@ -114,12 +114,12 @@ def find_installation(body: Mapping[str, Any], installed: Sequence[str]) -> str:
 
 
 def is_private(chat: str, channel_type: str = "") -> bool:
-    """Return whether only one person and the bot are in a chat."""
+    """Return whether a chat contains only one person and the bot."""
     return channel_type == "im" or chat.startswith("D")
 
 
 def parse_order(ts: str) -> int:
-    """Return a message's time in microseconds, which orders the messages of a channel; 0 = no time.
+    """Return a message's time in microseconds, by which a channel's messages are ordered; 0 = no time.
 
     >>> parse_order("1700000000.000100"), parse_order("1.5"), parse_order("x")
     (1700000000000100, 1500000, 0)
@@ -130,7 +130,7 @@ def parse_order(ts: str) -> int:
 
 
 def parse_timestamp(ts: str) -> float | None:
-    """Return a message's time (Unix seconds).
+    """Return a message's time (Unix seconds); None = no time.
 
     >>> parse_timestamp("1.5"), parse_timestamp("no time"), parse_timestamp("NaN")
     (1.5, None, None)

@@ -1,4 +1,4 @@
-"""Passes Slack's payloads to the bus: Bolt dispatches them, the bus commits, then the payload is acknowledged."""
+"""Passes Slack's payloads to the bus. Bolt dispatches a payload, the bus commits it, then it is acknowledged."""
 
 import logging
 import re
@@ -60,11 +60,11 @@ _ANY = re.compile(".*", re.DOTALL)
 
 
 class SlackReceiver:
-    """Passes payloads to the bus. Payloads of one chat stay in order. Different chats do not wait for each other.
+    """Passes payloads to the bus. Payloads of one chat stay in order. Chats do not wait for each other.
 
     Args:
         intake: Receives messages, presses and edits.
-        health: Shows whether messages are accepted.
+        health: Records whether messages are accepted.
         api: Knows the bot's identity.
         users: Looks up people: their kind (member, guest, external) and their names.
         timeouts: Time limits of lookups.
@@ -72,9 +72,9 @@ class SlackReceiver:
         streaming: Knows which messages are streaming.
         indicator: Sets titles and suggests prompts.
         background: Runs work that must not delay an acknowledgement.
-        reauthenticate: Reconnects, because a token was refused.
+        reauthenticate: Reconnects after a token was refused.
         forget: Drops the token of a workspace that uninstalled the app.
-        hears_everything: Whether messages that do not address the bot may start a conversation (group_policy open).
+        hears_everything: Whether messages that do not address the bot may begin a conversation (group_policy open).
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class SlackReceiver:
         Listeners run before the response (`process_before_response`). If one raises, the response is a 500, which does
         not acknowledge the event, so Slack resends it. The pattern `.*` matches every event type, because Slack would
         needlessly resend events without a listener. `inbound` ignores and counts the bot's own messages. Signatures of
-        HTTP requests are verified before they get here, because Bolt parses first.
+        HTTP requests are verified before this app gets the requests, because Bolt parses before it verifies.
         """
 
         async def authorize() -> AuthorizeResult:
-            # Bolt would call auth.test, and acknowledge events if the call fails.
+            # By default, Bolt calls auth.test, and acknowledges events if the call fails.
             bot = self._api.known_identity
             return AuthorizeResult(
                 enterprise_id=bot.enterprise_id or None,
@@ -150,7 +150,7 @@ class SlackReceiver:
         return app
 
     async def stop_turn(self, target: ReplyTarget, message: MessageId, token: str) -> None:
-        """Stop the turn of a stopped stream. Slack does not say who stopped it, so the asker is assumed."""
+        """Stop the turn of a stopped stream. Slack does not say who stopped it, so the person who asked is assumed."""
         asker = Sender(user_id=split_recipient(target.user)[2])
         key = ConversationKey(
             channel=self._channel,
@@ -179,7 +179,7 @@ class SlackReceiver:
         body: dict[str, Any],
         parse: Callable[[dict[str, Any], SlackIdentity], SlackEvent | ButtonPress],
     ) -> None:
-        """Handle a payload with the bot identity of its workspace."""
+        """Handle a payload with the bot's identity in the payload's workspace."""
         with self._api.in_workspace(find_installation(body, self._api.installations)):
             if self._api.bot_token:
                 me = self._api.known_identity
@@ -213,7 +213,7 @@ class SlackReceiver:
                 async with self._locks.hold(event.key.chat):
                     await self._handle_message(event, in_own_thread=in_own_thread)
             case MessageEdit() | MessageDeletion():
-                async with self._locks.hold(event.key.chat):  # Only after the message itself.
+                async with self._locks.hold(event.key.chat):  # Waits for the message itself.
                     await self._handle_change(event)
             case AgentChatOpened(chat=chat, thread=thread):
                 self._background.start(
@@ -230,9 +230,9 @@ class SlackReceiver:
     async def _handle_message(
         self, message: InboundMessage, *, in_own_thread: bool = False
     ) -> None:
-        """Pass on a message, and then the replies to it that arrived first."""
+        """Pass a message to the bus, and then the replies to it that arrived before it."""
         if self._order.is_deleted(message):
-            self._ignore(IgnoredEvent("deleted before it came", Disposition.TOO_LATE))
+            self._ignore(IgnoredEvent("deleted before it arrived", Disposition.TOO_LATE))
             return
         inbound = await self._completed(message, begins=in_own_thread or self._hears_everything)
         meant = or_help(inbound)
@@ -256,9 +256,9 @@ class SlackReceiver:
     async def _completed(
         self, message: InboundMessage, *, begins: bool, has_thread: bool = True
     ) -> InboundMessage:
-        """Return a message completed with data that its event does not contain: its author, the thread, names.
+        """Return a message completed with data that its event does not contain: author, thread, names.
 
-        Messages of people to each other are not completed, because in a busy channel this would use up the rate limits.
+        Messages between people are not completed, because in a busy channel that would use up the rate limits.
 
         Raises:
             SlackError: The author is unknown.
@@ -273,7 +273,7 @@ class SlackReceiver:
         give_up_at = began_at + self._lookups_s
         if (
             anyio.current_time() >= give_up_at
-        ):  # The lookup of its author took long, so the event is late anyway.
+        ):  # Looking up the author took so long that the event is late anyway.
             give_up_at = anyio.current_time() + self._lookups_s
         if has_thread:
             inbound = await self._threads.add(
@@ -293,7 +293,7 @@ class SlackReceiver:
 
     async def _handle_change(self, change: MessageEdit | MessageDeletion) -> None:
         if isinstance(change, MessageEdit):
-            # An edit may address the bot in a channel. In private, the original message already has the thread.
+            # In a channel, an edit may newly address the bot. In private, the original message already has the thread.
             has_thread = not change.edited.is_private
             edited = await self._completed(
                 change.edited, begins=self._hears_everything, has_thread=has_thread
@@ -304,7 +304,7 @@ class SlackReceiver:
             await self._intake.handle_deletion(change)
 
     async def _described_sender(self, inbound: InboundMessage) -> Sender:
-        """Look up the author if the message is for the bot. Otherwise the kind stays "unknown"."""
+        """Look up the author if the message is for the bot. Otherwise, the author's kind stays "unknown"."""
         sender = replace(inbound.sender, kind="unknown")
         if self._is_for_us(inbound) and not sender.is_bot:
             sender = await self._look_up(sender)
@@ -331,7 +331,7 @@ class SlackReceiver:
             )
 
     async def _handle_stop(self, stop: AgentSessionStopped) -> None:
-        """Stop a turn in the name of the person who pressed Slack's own button."""
+        """Stop a turn on behalf of the person who pressed Slack's own button."""
         command = stop.stop_command
         target = command.reply_target
         tokens = {ts: self._streaming.mark_stopped(target.chat, ts) for ts in stop.message_ids}

@@ -14,7 +14,7 @@ from bots.slack.payload import as_list, as_mapping, as_str
 
 _INDENT = "    "
 _MOST_NESTED = 5
-"""Maximum nesting of list objects to read. Slack itself uses an indent instead of nesting."""
+"""Maximum nesting of list objects to read. Slack itself uses indents instead of nesting."""
 
 _MOST_INDENTED = 8
 """Maximum indent of Slack's lists."""
@@ -99,7 +99,7 @@ def _number(value: object) -> int:
 
 
 def _inlines(element: Mapping[str, Any]) -> str:
-    """Return inline elements as one text. Neighbors with the same style share its marks."""
+    """Return inline elements as one text. Neighbors with the same style share their marks."""
     parts = [as_mapping(part) for part in as_list(element.get("elements"))]
     return "".join(
         _styled("".join(map(_inline, group)), style) for style, group in groupby(parts, _style)
@@ -108,7 +108,7 @@ def _inlines(element: Mapping[str, Any]) -> str:
 
 def _style(part: Mapping[str, Any]) -> Sequence[str]:
     if as_str(part.get("type")) in {"user", "broadcast"}:
-        return ()  # A bold mention is a mention.
+        return ()  # The style of a mention is ignored.
     style = as_mapping(part.get("style"))
     code = ("`",) if style.get("code") is True else ()
     return (*code, *(sign for name, sign in _STYLES if style.get(name) is True))

@@ -1,7 +1,7 @@
-"""Renders Markdown as Slack rich text, in which all text is literal, for text that Slack's Markdown may misread. Pure.
+"""Renders Markdown that Slack might misread as Slack rich text, where all text is literal. Pure.
 
-The blocks: docs.slack.dev/reference/block-kit/blocks/rich-text-block. Mentions of people, groups and everyone are
-separate elements there, which this module never creates.
+The blocks: docs.slack.dev/reference/block-kit/blocks/rich-text-block. In rich text, mentions of people, groups and
+    everyone are separate elements, which this module never creates.
 """
 
 import re
@@ -39,7 +39,7 @@ _LIVE_IN_CODE = re.compile(
 
 
 def is_sure(block: tree.Block) -> bool:
-    r"""Return whether every parser shows a Markdown block in the same way, without notifying people.
+    r"""Return whether every parser shows a Markdown block in the same way and without notifying people.
 
     >>> from bots.text.markdown import parse
     >>> [is_sure(parse(text)[0]) for text in ("**a** `b` 2 * 3", r"\*a", "f(__init__)", "`<!here>`", "a < b")]
@@ -100,7 +100,7 @@ def rich_text(block: tree.Block) -> Json:
 
 
 def rich_text_size(block: Mapping[str, Any]) -> int:
-    """Return the visible text of a rich text block."""
+    """Return the length of a rich text block's visible text, characters."""
     return sum(
         len(part.get("text") or part.get("url") or "")
         if "elements" not in part
@@ -142,7 +142,7 @@ def _preformatted(text: str) -> Json:
 
 
 def _list(listing: tree.ListBlock, indent: int) -> Iterator[Json]:
-    """Yield a list. Code and other blocks in an item come between its parts."""
+    """Yield a list. Code and other blocks inside an item split the list into parts."""
     waiting: list[Json] = []
     first = 0
     for index, item in enumerate(listing.items):
@@ -172,7 +172,7 @@ def _list_part(listing: tree.ListBlock, items: list[Json], first: int, indent: i
 
 
 def _lead(item: Sequence[tree.Block]) -> tuple[list[tree.Inline], Sequence[tree.Block]]:
-    """Return the first text of an item, and its further blocks."""
+    """Return the first text of an item, and its other blocks."""
     words: list[tree.Inline] = []
     for index, block in enumerate(item):
         if not isinstance(block, tree.Paragraph | tree.HeadingBlock):
@@ -186,7 +186,7 @@ def _box(check: bool | None) -> str:  # noqa: FBT001 - a value, not a switch
 
 
 def _flat(blocks: Sequence[tree.Block]) -> Iterator[Json]:
-    """Yield blocks as text only, for a quotation, which cannot contain other elements."""
+    """Yield blocks as text only, for quotations, which cannot contain other elements."""
     parts: list[Json] = []
     for block in blocks:
         parts += [{"type": "text", "text": "\n"}] * bool(parts)

@@ -1,7 +1,7 @@
-"""Socket Mode: WebSocket connections to Slack. The next one is open before the previous one closes.
+"""Socket Mode: WebSocket connections to Slack. The next one is opened before the previous one closes.
 
-Framing, dispatch and acknowledgements are the SDK's. The connection is ours, because the SDK's client starts tasks that
-outlive a stop, retries a used one-time URL forever, and closes the old connection before it opens the new one.
+The SDK does framing, dispatch and acknowledgements. The connection is our own, because the SDK's client starts tasks
+that outlive a stop, retries a used one-time URL forever, and closes the old connection before it opens the new one.
 Protocol: docs.slack.dev/apis/events-api/using-socket-mode.
 """
 
@@ -36,9 +36,7 @@ _OK = 200
 
 
 def _socket_mode_off() -> ConnectionFailure:
-    text = (
-        "Socket Mode of the Slack app is off: switch it on under Socket Mode in the app's settings."
-    )
+    text = "The Slack app's Socket Mode is off: turn it on under Socket Mode in the app's settings."
     return ConnectionFailure(text, retryable=False)
 
 
@@ -59,8 +57,9 @@ class SocketModeConnection:
     """Keeps connections open.
 
     When Slack announces that it will close a connection (every few hours), the successor is opened while the old one
-    still receives. Both receive until Slack closes the old one. Slack never resends slash commands and button presses,
-    so one that arrived in a gap would be lost. Slack may send events twice, and the bus drops duplicates by their ID.
+    still receives. Both receive until Slack closes the old one. Without this overlap, slash commands and button presses
+    that arrive in between would be lost, because Slack never resends them. Slack may send events twice, and the bus
+    drops duplicates by their ID.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class SocketModeConnection:
         """Connect and receive until no connection is left. See `ConnectionLoop`.
 
         Raises:
-            SlackError, ConnectionFailure: There is no connection.
+            SlackError, ConnectionFailure: A connection could not be opened, or it broke.
         """
         sessions: list[SocketModeSession] = []
         with unwrapped():
@@ -138,8 +137,8 @@ class SocketModeSession:
         on_frame: Called for every frame.
 
     Attributes:
-        ending: Set when Slack announced that it will close the connection, or the connection is gone.
-        stopped: Set when the connection receives nothing anymore.
+        ending: Set when Slack announces that it will close the connection, or when the connection is gone.
+        stopped: Set when the connection no longer receives anything.
         end_reason: Slack's reason, or "closed".
     """
 
@@ -169,7 +168,7 @@ class SocketModeSession:
         return anyio.current_time() - self._connected_at
 
     async def connect(self, http: aiohttp.ClientSession, url: str) -> None:
-        """Connect and wait for the hello, after which envelopes arrive. The URL is a secret, so no error contains it.
+        """Connect and wait for the hello. Envelopes arrive after it. No error contains the URL, because it is a secret.
 
         Raises:
             SlackError: There was no connection, or no hello.
@@ -196,7 +195,7 @@ class SocketModeSession:
     async def run(self) -> None:
         """Receive until the connection ends.
 
-        Envelopes that are being handled are still acknowledged if this is fast.
+        Envelopes that are being handled are still acknowledged if that takes less than `drain_s`.
         """
         try:
             async with anyio.create_task_group() as handlers:
@@ -260,8 +259,8 @@ class SocketModeSession:
         try:
             answer = await run_async_bolt_app(self._app, request)
         except Exception:  # The boundary of one envelope. The others continue.
-            # Bolt reads IDs and actions from the payload before its own error handling begins.
-            text = "%s: Bolt cannot read a payload; it is not acknowledged"
+            # Bolt reads IDs and actions from the payload before its error handling begins.
+            text = "%s: a payload is not acknowledged, because Bolt cannot read it"
             log.warning(text, self._channel, exc_info=True)
             return
         if answer.status != _OK:
@@ -270,7 +269,9 @@ class SocketModeSession:
         try:
             await self._ws.send_json(response)
         except (aiohttp.ClientError, ConnectionError):
-            text = "%s: the connection closed before an acknowledgement; Slack sends it again"
+            text = (
+                "%s: the connection closed before an acknowledgement; Slack will resend the event"
+            )
             log.info(text, self._channel)
 
     async def _close(self) -> None:

@@ -1,7 +1,7 @@
-"""Prepares Markdown for streaming: append-only, with inactive mentions and links. Pure.
+"""Prepares Markdown for append-only streaming, with inactive mentions and links. Pure.
 
-A stream is append-only, so this works from left to right. If the meaning of the last character depends on
-the next one, the last one is held back.
+A stream is append-only, so the text is processed from left to right. If the meaning of the last character depends on
+the next one, the last character is held back.
 """
 
 import re
@@ -36,9 +36,9 @@ _OPEN = re.compile(
 
 
 def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:
-    r"""Return the part of an unfinished text that can be streamed.
+    r"""Return the part of an unfinished text that can already be streamed.
 
-    For a longer text, the result begins in the same way.
+    If the text grows, the new result begins with the old one.
 
     Args:
         markdown: The text so far.
@@ -57,8 +57,8 @@ def escape_stream_text(markdown: str, *, is_complete: bool = False) -> str:
 def strip_progress_lines(markdown: str) -> str:
     r"""Return a growing text without the temporary lines below it (bus/runs/progress.py).
 
-    They are a quotation in which every line ends with a line break. A quotation of the model that looks the same is
-    streamed as soon as text follows it.
+    These lines are a quotation in which every line ends with a line break. If the model writes a quotation that looks
+    the same, it is streamed as soon as text follows it.
 
     >>> strip_progress_lines("I look.\n\n> 🔧 `bash` ls  \n> ▫️ then read  ")
     'I look.'

@@ -1,7 +1,7 @@
 """Streaming messages: Slack's native streams, with message updates as fallback.
 
-A stream is append-only. So the unrendered text is streamed (made harmless), and when the answer is complete, the
-message is replaced with its rendered form if that differs. Methods: docs.slack.dev/reference/methods, chat.startStream,
+A stream is append-only, so the unrendered text is streamed in a harmless form. When the answer is complete, the message
+is replaced with its rendered form if that differs. Methods: docs.slack.dev/reference/methods, chat.startStream,
 chat.appendStream, chat.stopStream.
 """
 
@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 _MINUTE_S = 60.0
 
 _KEPT = 1_000
-"""Maximum number of messages to remember, the most recently updated ones."""
+"""Maximum number of messages to remember. The most recently updated ones are kept."""
 
 _CHANNEL_ERRORS = frozenset({"channel_not_found", "is_archived", "not_in_channel"})
-"""Refusals of a stream that would also affect a message."""
+"""Errors that would affect a plain message as well as a stream."""
 
 _APP_ERRORS = frozenset({
     "method_deprecated", "missing_scope", "not_subscribed_to_message_stream_stopped", "unknown_method",
 })  # fmt: skip
-"""Refusals of every further stream until the app is changed and Parley is restarted."""
+"""Errors after which every stream is refused until the app is changed and Parley is restarted."""
 
 _ALL_CHANNELS = ""
 
@@ -46,7 +46,7 @@ _STREAM_ENDED_CODES = frozenset({"message_not_in_streaming_state", "stopped_by_u
 _TRANSIENT_CODES = frozenset(
     {"invalid_thread_ts", "restricted_action_thread_locked", "user_not_found"}
 )
-"""Refusals of a stream that do not affect the next one."""
+"""Errors of a stream that do not affect the next stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +54,15 @@ class StreamingLimits:
     """Rate limits of streams.
 
     Attributes:
-        max_stream_s: How long to stream before updating the message instead, seconds. Slack ends a stream after about 5
-            minutes.
+        max_stream_s: How long to stream a message before updating it instead, seconds. Slack ends a stream after about
+            5 minutes.
         update_interval_s: Minimum time between two updates of a message that is not streaming, seconds.
-        starts_per_minute: Maximum number of calls of chat.startStream for a workspace. Slack's tier 2 permits 20. The
-            rest is reserved for the ends of answers.
+        starts_per_minute: Maximum number of calls of chat.startStream for a workspace. Slack's tier 2 permits 20, and
+            the rest is reserved for the ends of answers.
         appends_per_minute: Maximum number of calls of chat.appendStream. Tier 4 permits 100.
         updates_per_minute: Maximum number of calls of chat.update. Tier 3 permits 50.
-        ends_per_minute: Maximum number of calls of chat.update that end answers. Beyond it, answers do not grow. They
-            are sent when they are complete, for which Slack's only limit is a message a second in each channel.
+        ends_per_minute: Maximum number of calls of chat.update that end answers. Beyond that, answers do not grow. They
+            are sent when they are complete, for which Slack's only limit is one message per second in each channel.
     """
 
     max_stream_s: float = 240.0
@@ -78,7 +78,7 @@ class _StreamingMessage:
     """A growing message.
 
     Attributes:
-        target: Where it is.
+        target: Where the message is.
         id: Its timestamp.
         key: Its idempotency key; "" = unknown.
         stop_token: The token of its stop button.
@@ -103,12 +103,12 @@ class _StreamingMessage:
     def remaining(self, markdown: str, *, is_complete: bool = False) -> str | None:
         """Return the text to append; None if the text does not begin with the streamed text."""
         text = escape_stream_text(markdown, is_complete=is_complete)
-        # Text that is too long for a message is code, which will be sent as a file.
+        # Only code can be too long for a message. It will be sent as a file.
         text = text[:ROOM]
         if self.is_uncertain:
             return None
         if not is_complete and text.rstrip() == self.streamed_text.rstrip():
-            return ""  # Line ends that disappeared again, because lines below were added.
+            return ""  # Only line ends differ, because lines below were added or removed.
         return (
             text.removeprefix(self.streamed_text) if text.startswith(self.streamed_text) else None
         )
@@ -120,7 +120,7 @@ class _StreamingMessage:
 
 
 StreamStoppedCallback = Callable[[ReplyTarget, MessageId, str], Awaitable[None]]
-"""Called when a person stopped a stream with Slack's own button, with the message and the token of its stop button."""
+"""Called when a person stops a stream with Slack's own button. Gets the message and the token of its stop button."""
 
 
 class SlackStreamingMessages:
@@ -149,8 +149,8 @@ class SlackStreamingMessages:
     ) -> MessageId:
         """Start an answer.
 
-        Return "" if it cannot grow: after a command, whose answer only its author sees, or while too many answers grow
-        to end them in time.
+        Return "" if the answer cannot grow. This is so after a command, because only its author sees the answer, and
+        while so many answers grow that the rate limit would delay their ends.
         """
         if target.response_url or not self._ends.has_room:
             return MessageId("")
@@ -167,7 +167,7 @@ class SlackStreamingMessages:
     async def update(
         self, target: ReplyTarget, message: MessageId, markdown: str, buttons: Sequence[Button] = ()
     ) -> None:
-        """Show an answer so far. Only the message that is still growing has a button."""
+        """Show the text of an answer so far. Only a message that is still growing has a button."""
         growing = self._messages.get((target.chat, message))
         if growing is None:
             growing = _StreamingMessage(target=target, id=message, stop_token=_token(buttons))
@@ -204,7 +204,7 @@ class SlackStreamingMessages:
             await self._stop_stream(growing)
 
     def mark_stopped(self, chat: str, message: str) -> str | None:
-        """Record that Slack stopped a stream. Return its stop button's token; None = nothing is left to stop."""
+        """Record that Slack stopped a stream. Return its stop button's token; None = there is nothing to stop."""
         growing = self._messages.get((chat, message))
         if growing is None or growing.is_stopped:
             return None
@@ -214,7 +214,7 @@ class SlackStreamingMessages:
     async def _finish_stream(
         self, growing: _StreamingMessage, markdown: str, buttons: Sequence[Button]
     ) -> bool:
-        """End a stream with the rest of an answer. Return whether the message is complete now."""
+        """End a stream with the rest of an answer. Return whether the message is now complete."""
         rest = growing.remaining(markdown, is_complete=True)
         is_complete = rest is not None and not buttons and await process_text(_is_plain, markdown)
         if not growing.is_streaming:
@@ -234,7 +234,7 @@ class SlackStreamingMessages:
         given: dict[str, Any] = {"channel": target.chat, "thread_ts": target.thread or None}
         if user:
             given["recipient_user_id"] = user
-            # After a restart, answers may continue before the connection has signed in.
+            # After a restart, an answer may continue before the connection has signed in.
             given["recipient_team_id"] = team or (await self._api.identity()).team_id
         try:
             answer = await self._api.call(lambda web: web.chat_startStream(**given))
@@ -251,7 +251,7 @@ class SlackStreamingMessages:
             raise error
         elif error.code not in _TRANSIENT_CODES:
             self._unsupported_channels[_ALL_CHANNELS if error.code in _APP_ERRORS else chat] = None
-            text = "%s: streams are not available, messages are updated instead: %s"
+            text = "%s: streams are not available; updating messages instead: %s"
             log.info(text, self._api.channel, error.user_message)
 
     async def _append(self, growing: _StreamingMessage, markdown: str) -> bool:
@@ -321,12 +321,12 @@ def _token(buttons: Sequence[Button]) -> str:
 
 
 def _with_burst(per_minute: int) -> RateLimiter:
-    """Return a limiter that spreads the calls of a minute: at most half of them within 15 s."""
+    """Return a limiter that spreads a minute's calls, so that at most half of them are made within 15 s."""
     return RateLimiter({_MINUTE_S: per_minute, _MINUTE_S / 4: max(1, per_minute // 2)})
 
 
 def _is_plain(markdown: str) -> bool:
-    """Return whether a rendered message is only its text, so that it need not be replaced."""
+    """Return whether a rendered message looks like its streamed text, so that it need not be replaced."""
     text = escape_stream_text(markdown, is_complete=True)
     blocks = render(markdown).blocks
     return len(blocks) == 1 and blocks[0].get("text") == text and len(text) <= ROOM

@@ -1,4 +1,4 @@
-"""Renders Markdown tables as Slack `table` blocks. Cells are rich text, in which only links are active. Pure.
+"""Renders Markdown tables as Slack `table` blocks. Cells are rich text, where only links are active. Pure.
 
 The block: docs.slack.dev/reference/block-kit/blocks/table-block.
 """
@@ -18,7 +18,7 @@ MAX_CHARS = 10_000
 
 
 def native_table(block: tree.Block) -> tree.Table | None:
-    """Return a table that Slack's block can contain, unless it is too long."""
+    """Return a block as a table, if Slack's `table` block has room for its columns."""
     return block if isinstance(block, tree.Table) and len(block.header) <= MAX_COLUMNS else None
 
 
@@ -28,7 +28,7 @@ def table_chars(table: tree.Table) -> int:
 
 
 def table_load(tables: Sequence[tree.Table]) -> float:
-    """Return the share of a message that tables take: 1.0 = one table of maximum size, 2 = two tables."""
+    """Return how much of a message tables take: 1.0 = one table of maximum size, 2 = two tables."""
     sizes = [
         max((len(table.rows) + 1) / MAX_ROWS, table_chars(table) / MAX_CHARS) for table in tables
     ]

@@ -1,6 +1,6 @@
-"""Quotes the thread of a message: its first message, and earlier replies.
+"""Quotes the thread of a message: the thread's first message, and earlier replies.
 
-Events contain neither. A conversation gets them once.
+Events contain neither of these. A conversation gets them once.
 """
 
 import logging
@@ -32,18 +32,18 @@ EARLIER_HEADING = "[Earlier in this thread]"
 CUT_NOTE = "[Slack did not give the rest of this thread]"
 
 MESSAGES = 30
-"""Maximum number of quoted messages: the first one of the thread and the newest."""
+"""Maximum number of quoted messages: the thread's first message and the newest ones."""
 
 MESSAGE_CHARS = 2_000
-"""Maximum length of a quoted reply, characters. The first message, which is the topic, is quoted whole."""
+"""Maximum length of a quoted reply, characters. The first message is quoted whole, because it is the topic."""
 
 FILES = 5
-"""Maximum number of files to pass on, the newest."""
+"""Maximum number of files to pass on. The newest are kept."""
 
 _PAGE = 200
 _QUOTED_SUBTYPES = USER_SUBTYPES | {"bot_message"}
 _NEVER_QUOTED = "assistant_app_thread"
-"""Slack's own first message of an agent's thread, which has no content."""
+"""Subtype of the first message that Slack itself adds to an agent's thread. It has no content."""
 
 _THREADS = 10_000
 
@@ -52,12 +52,12 @@ class SlackThreadHistory:
     """Adds the beginning of a thread to the message that begins a conversation there.
 
     In a channel, a conversation that begins inside a thread gets the first message and the newest replies. After /new,
-    it gets the first message, unless that was a question to the bot, and later messages of others. A private chat is
-    one conversation across all threads: a message that moves to another thread gets that thread's first message.
+    it gets the first message, unless that was a question to the bot, and other people's later messages. A private chat
+    is one conversation across all threads. When it moves to another thread, it gets that thread's first message.
 
     Args:
         api: Reads threads (conversations.replies, which needs the same scopes as channel messages).
-        timeouts: `thread_s` is used.
+        timeouts: Only `thread_s` is used.
     """
 
     def __init__(self, api: SlackApi, timeouts: SlackTimeouts) -> None:
@@ -72,7 +72,7 @@ class SlackThreadHistory:
     ) -> InboundMessage:
         """Return a message with its thread's earlier messages.
 
-        The message stays unchanged if they are unavailable or already in the conversation.
+        Returns the message unchanged if those are unavailable or already in the conversation.
 
         Args:
             message: A person's message, whether or not its author may use the bot.
@@ -81,7 +81,7 @@ class SlackThreadHistory:
             give_up_at: When the event must be acknowledged.
 
         Raises:
-            StoreError: It is unknown whether there is a conversation.
+            StoreError: The database cannot say whether there is a conversation.
         """
         thread = message.reply_target.thread
         if thread in {"", message.message_id} or _is_command(message):
@@ -103,7 +103,7 @@ class SlackThreadHistory:
         return thread_so_far.add_to(message, is_whole=is_whole)
 
     def note_accepted(self, message: InboundMessage) -> None:
-        """Remember that a conversation has a message now, and its present thread in a private chat."""
+        """Remember that a conversation now has a message and, in a private chat, its current thread."""
         command = parse_command(message.text)
         is_renewed = command is not None and command.name == "new"
         if is_renewed and not self._api.known_identity.is_agent:
@@ -112,7 +112,7 @@ class SlackThreadHistory:
             self._handed_over[message.key] = message.reply_target.thread
 
     def note_refused(self, message: InboundMessage) -> None:
-        """Forget a message that was not accepted, with its added quotations."""
+        """Record that a message was not accepted, so that its conversation still lacks the quotations."""
         for state in (self._handed_over, self._read_for):
             state.pop(message.key, None)
 
@@ -125,8 +125,8 @@ class SlackThreadHistory:
         if self._unread.get(message.key) == thread:
             return True
         if message.is_private:
-            # The conversation continues in many threads. In an agent's chat, each message begins a thread, so its first
-            # message was not chosen.
+            # The conversation continues in many threads. In an agent's chat, each message begins a thread, so people
+            # did not choose the thread.
             is_agent = self._api.known_identity.is_agent
             goes_on = is_handed_over and (is_agent or await intake.has_conversation(message.key))
         else:
@@ -170,7 +170,7 @@ class _Thread:
         return bool(self._first or self._newest)
 
     def read(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Add a page. Each page begins with the first message of the thread."""
+        """Add a page. Each page begins with the thread's first message."""
         for one in messages:
             ts, subtype = as_str(one.get("ts")), as_str(one.get("subtype"))
             if (parse_timestamp(ts) or math.inf) >= self._before:
@@ -181,7 +181,7 @@ class _Thread:
                 self._take(one)
 
     def _take(self, reply: Mapping[str, Any]) -> None:
-        """Add a reply. A /new drops earlier replies. Commands are left out."""
+        """Add a reply. A /new drops earlier replies. Commands are omitted."""
         content = read_message(reply, self._me)
         command = parse_command(content.text)
         if command is not None and command.name == "new":
@@ -195,7 +195,7 @@ class _Thread:
         first, newest = self._first, list(self._newest)
         if (
             self._is_renewed
-        ):  # Leave out the beginning of the former conversation and the bot's part of it.
+        ):  # Leave out the question that began the previous conversation, and the bot's messages.
             first = [one for one in first if not read_message(one, self._me).mentions_bot]
             newest = [one for one in newest if author_of(one, self._me) != OWN_NAME]
         said = [*first, *newest]

@@ -1,4 +1,4 @@
-"""Looks up Slack users: names, time zones, and who is a member, guest or external (users.info, users.list)."""
+"""Looks up Slack users: names, time zones, and kind (member, guest or external), with users.info and users.list."""
 
 import logging
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from bus.messages import SenderKind
 log = logging.getLogger(__name__)
 
 FRESH_S = 3600.0
-"""How long to use a response, seconds. An older one is used only while Slack cannot be asked."""
+"""How long to use a response, seconds. An older response is used only while Slack cannot be reached."""
 
 UNNAMED_S = 60.0
-"""How long not to ask again for a name that could not be looked up, seconds."""
+"""Delay before a name that could not be looked up is looked up again, seconds."""
 
 LOOKUP_S = 1.5
 """Time limit of one lookup, seconds. The event must be acknowledged within 3 s."""
 
 MAX_WAIT_S = 120.0
-"""How long lookups wait while Slack limits their rate and its list does not contain the people, seconds.
+"""How long lookups wait while Slack limits their rate and the list of people does not help, seconds.
 
-Meanwhile their events stay unacknowledged, and copies from Slack wait for the first one.
+Meanwhile the events stay unacknowledged, and events that Slack sends again wait for the first lookup.
 """
 
 LIST_PAGE = 1000
@@ -39,7 +39,7 @@ LIST_PAGE_S = 10.0
 """Time limit of one such call, seconds."""
 
 LIST_EVERY_S = 60.0
-"""Minimum time between two readings of the list, seconds. users.list is a tier 2 method, 20 calls a minute."""
+"""Minimum time between two readings of the list, seconds. users.list is a tier 2 method (20 calls per minute)."""
 
 _MAX_USERS = 10_000
 _NOT_VISIBLE = frozenset({"user_not_found", "user_not_visible", "users_not_found"})
@@ -48,8 +48,8 @@ _NOT_VISIBLE = frozenset({"user_not_found", "user_not_visible", "users_not_found
 class SlackUserDirectory:
     """Looks up the kind and the name of users.
 
-    users.info is a tier 4 method, 100 calls a minute. If more people write (after a restart no one is known), the list
-    of all people is read, with one call for each 1,000.
+    users.info is a tier 4 method (100 calls per minute). If more people write, as after a restart, when nobody is
+    known, the list of all people is read, with one call per 1,000 people.
     """
 
     def __init__(self, api: SlackApi) -> None:
@@ -63,7 +63,7 @@ class SlackUserDirectory:
         self._listed_at: dict[str, float] = {}
 
     async def kind_of(self, user_id: str) -> SenderKind:
-        """Return the kind of a user; "unknown" if the app may not ask.
+        """Return the kind of a user; "unknown" if the app may not look it up.
 
         Raises:
             SlackError: Slack did not respond, and the kind is not known yet. The event is not acknowledged, so Slack
@@ -104,18 +104,18 @@ class SlackUserDirectory:
         return self.known_name(user_id)
 
     def known_name(self, user_id: str) -> str:
-        """Return a person's name without asking for it; "" = unknown."""
+        """Return a person's name without a lookup; "" = unknown."""
         me = self._api.known_identity
         return me.name if user_id == me.user_id else self._names.get((me.installation, user_id), "")
 
     def known_timezone(self, user_id: str) -> str:
-        """Return a person's time zone (IANA) without asking for it; "" = unknown."""
+        """Return a person's time zone (IANA) without a lookup; "" = unknown."""
         return self._zones.get((self._api.known_identity.installation, user_id), "")
 
     async def _look_up(self, user_id: str, *, give_up_at: float) -> SenderKind:
-        """Ask for one person, with retries while Slack limits the rate.
+        """Look up one person. Retries while Slack limits the rate.
 
-        Meanwhile read the list of all people. Raises SlackError.
+        While it waits, it reads the list of all people. Raises SlackError.
         """
         while True:
             try:
@@ -132,7 +132,7 @@ class SlackUserDirectory:
             await anyio.sleep_until(again_at)
 
     async def _ask(self, user_id: str) -> Mapping[str, Any]:
-        """Ask for one person, and cache the name. Raises SlackError."""
+        """Look up one person once, and cache the name. Raises SlackError."""
         answer = await self._api.call(lambda web: web.users_info(user=user_id), timeout_s=LOOKUP_S)
         user = as_mapping(answer.get("user"))
         person = (self._api.known_identity.installation, user_id)
@@ -144,7 +144,7 @@ class SlackUserDirectory:
         """Read the list of all people, unless that was tried recently or Slack does not permit it."""
         me = self._api.known_identity
         if me.is_org_install:
-            # An organization has a list for each of its workspaces, and events do not always contain the workspace.
+            # An organization has one list per workspace, and events do not always contain the workspace.
             return
         async with self._listing:
             now = anyio.current_time()
@@ -181,7 +181,7 @@ class SlackUserDirectory:
 
 
 def classify(user: Mapping[str, Any], me: SlackIdentity) -> SenderKind:
-    """Return the kind of person in a user object (docs.slack.dev/reference/objects/user-object). Pure.
+    """Return the kind of the person in a user object (docs.slack.dev/reference/objects/user-object). Pure.
 
     >>> me = SlackIdentity(team_id="T1", user_id="UBOT", bot_id="BBOT")
     >>> classify({"id": "U1", "team_id": "T1", "is_restricted": True}, me)

@@ -32,14 +32,14 @@ from bus.platform import Clock, Disposition, Intake
 log = logging.getLogger(__name__)
 
 _FORWARDED_HEADERS = ("content-type", "x-slack-retry-num", "x-slack-retry-reason")
-"""The only headers that Bolt gets. Headers are not signed, and others would change modes of Bolt."""
+"""The only headers that Bolt gets. Headers are not signed, and other headers could switch Bolt to other modes."""
 
 _OK = 200
 _NOT_FOUND = 404
 _TYPE_CHARS = 80
 
 _URL_VERIFICATION = "url_verification"
-"""Slack's test of a Request URL. With OAuth, no workspace may have installed the app yet."""
+"""Type of Slack's test of a Request URL. With OAuth, it may come before any workspace has installed the app."""
 
 
 def sign_request(secret: str, timestamp: str, body: bytes) -> str:
@@ -82,7 +82,9 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
         if not (timestamp and given):
             raise WebhookRejected("it is not signed")
         if not is_recent(timestamp, self._now()):
-            raise WebhookRejected("its time is more than 5 minutes off: check this machine's clock")
+            raise WebhookRejected(
+                "its timestamp is more than 5 minutes off: check this machine's clock"
+            )
         if not secrets_match(given, sign_request(self._secret, timestamp, request.body)):
             raise WebhookRejected(
                 f"its signature is wrong: set channels.{self._channel}.signing_secret to the Signing Secret"
@@ -98,13 +100,13 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
         if not self._api.bots and parsed.body.get("type") != _URL_VERIFICATION:
             return RETRY_LATER  # Without the bot's own IDs, mentions cannot be recognized.
         if reason := content.headers.get("x-slack-retry-reason"):
-            log.info("%s: Slack sends a request again: %.40r", self._channel, reason)
+            log.info("%s: Slack resent a request: %.40r", self._channel, reason)
         return self._respond(parsed, await self.app.async_dispatch(parsed), intake)
 
     def _respond(
         self, request: AsyncBoltRequest, response: BoltResponse, intake: Intake
     ) -> WebhookResponse:
-        """Return the response for Slack. A 404 means that nothing handles the request, so a retry would be useless."""
+        """Return the response for Slack. A 404 means that nothing handles the request, so Slack need not retry it."""
         if response.status == _NOT_FOUND:
             kind = clean(str(request.body.get("type") or "request"))
             intake.report_ignored(self._channel, Disposition.UNSUPPORTED, kind[:_TYPE_CHARS])
@@ -123,4 +125,4 @@ def parse_request(request: WebhookRequest) -> AsyncBoltRequest:
     try:
         return AsyncBoltRequest(body=request.body.decode(), headers=dict(headers))
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
-        raise WebhookRejected("Slack signed it, but it cannot be parsed", status=400) from None
+        raise WebhookRejected("it is signed, but cannot be parsed", status=400) from None

@@ -32,7 +32,7 @@ async def test_a_working_app_has_no_problems() -> None:
         assert {name for name, f in found.items() if f.severity is not Severity.OK} == {"events"}
         assert found["bot token"].text == "@parley in Team"
         assert str(len(BOT_SCOPES)) in found["permissions"].text
-        assert "is none" in found["agent"].text
+        assert "is not declared an agent" in found["agent"].text
         assert slack.violations == []
         await slack.wait_for(lambda: not slack.sockets.open)
 
@@ -40,7 +40,7 @@ async def test_a_working_app_has_no_problems() -> None:
 async def test_an_agent_is_known_by_its_permission() -> None:
     async with FakeSlack() as slack:
         slack.declare_agent()
-        assert "is one" in (await look(slack))["agent"].text
+        assert "is declared an agent" in (await look(slack))["agent"].text
 
 
 async def test_missing_permissions_are_named_with_what_they_are_for() -> None:
@@ -140,7 +140,7 @@ async def test_a_persons_token_is_recognized() -> None:
         slack.server.methods.token_of = "ann"
         finding = (await look(slack))["bot token"]
         assert finding.severity is Severity.PROBLEM
-        assert "of a person (ann)" in finding.text
+        assert "belongs to a person (ann)" in finding.text
 
 
 def test_the_permissions_that_are_explained_exist() -> None:

@@ -100,7 +100,9 @@ async def test_a_list_comes_as_a_table_and_one_that_slack_keeps_says_so() -> Non
         first, second = intake.received[0].attachments
         assert (first.name, first.mime) == ("To-do.csv", "text/csv")
         assert await fetched(adapter, first.ref) == b"Name,Done\nFerry,false\n"
-        with pytest.raises(DeliveryError, match="does not give the items of this list") as caught:
+        with pytest.raises(
+            DeliveryError, match="does not let apps read the items of this list"
+        ) as caught:
             await fetched(adapter, second.ref)
         assert not caught.value.retryable
     assert slack.violations == []

@@ -38,7 +38,7 @@ async def test_a_message_that_is_deleted_before_it_comes_is_not_answered() -> No
         asked = slack.say("a secret", channel="D1")
         slack.delete(asked)
         await slack.wait_for(
-            lambda: (Disposition.TOO_LATE, "deleted before it came") in intake.ignored
+            lambda: (Disposition.TOO_LATE, "deleted before it arrived") in intake.ignored
         )
         slack.say("hello", channel="D1")
         await slack.wait_for(lambda: intake.texts)

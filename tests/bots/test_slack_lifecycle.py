@@ -18,7 +18,7 @@ async def test_socket_mode_that_is_switched_off_needs_a_person() -> None:
         await slack.disconnect_all("link_disabled")
         await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
         assert "Socket Mode" in adapter.health().detail
-        assert "switch it on" in adapter.health().detail
+        assert "turn it on" in adapter.health().detail
         slack.sockets.disabled = False
         await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
         assert adapter.health().detail == ""
@@ -30,7 +30,7 @@ async def test_socket_mode_that_was_off_from_the_start() -> None:
         slack.sockets.disabled = True
         async with running(slack, connected=False) as adapter:
             await slack.wait_for(lambda: adapter.health().state is ConnectionState.FAILED)
-            assert "switch it on" in adapter.health().detail
+            assert "turn it on" in adapter.health().detail
             slack.sockets.disabled = False
             await slack.wait_for(lambda: adapter.health().state is ConnectionState.CONNECTED)
 

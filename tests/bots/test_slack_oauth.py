@@ -219,7 +219,7 @@ async def test_refusals_are_reported_and_store_nothing() -> None:
     async with fast_slack() as slack:
         _, endpoint = installable(slack, vault, allowed_workspaces=["T7"])
         refused = await install(endpoint)
-        assert (refused.status, b"T2TEAM may not install" in refused.body) == (502, True)
+        assert (refused.status, b"T2TEAM is not allowed to install" in refused.body) == (502, True)
         slack.server.oauth.team = ""
         canceled = await install(endpoint)
         assert (canceled.status, b"access_denied" in canceled.body) == (400, True)

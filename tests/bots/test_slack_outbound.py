@@ -418,8 +418,8 @@ async def test_an_image_is_described_to_those_who_cannot_see_it(tmp_path: Path) 
     ("error", "says"),
     [
         ("file_type_not_allowed", "type"),
-        ("file_uploads_disabled", "switched off"),
-        ("file_uploads_except_images_disabled", "images only"),
+        ("file_uploads_disabled", "turned off"),
+        ("file_uploads_except_images_disabled", "only image uploads"),
         ("storage_limit_reached", "full"),
         ("file_upload_size_restricted", "size"),
     ],

@@ -191,7 +191,7 @@ async def test_commands_are_taken_and_presses_acknowledged() -> None:
             )
             assert answer.status == 200
     assert intake.texts == ["/status"]
-    assert intake.ignored == [(Disposition.UNSUPPORTED, "an action of a button that is not ours")]
+    assert intake.ignored == [(Disposition.UNSUPPORTED, "a press of a button that is not ours")]
 
 
 async def test_headers_that_are_not_signed_change_nothing() -> None:
