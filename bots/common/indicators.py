@@ -57,9 +57,8 @@ class ReactionIndicator(SupportsIndicators, SupportsRefusalIndicator):
         message = (target.chat, target.reply_to)
         shown: Sequence[str] = [self._shown[message]] if message in self._shown else []
         may_be_shown = was_shown is not WorkShown.NO
-        if (
-            not shown and may_be_shown and self._find is not None
-        ):  # An earlier process may have shown it.
+        # An earlier process may have shown it.
+        if not shown and may_be_shown and self._find is not None:
             shown = await self._find(target, self._working)
         for reaction in shown:
             await self._remove(target, reaction)

@@ -82,9 +82,7 @@ class FeishuApi:
         data = await self._rest.call("GET", "/open-apis/bot/v3/info")
         bot = data.get("bot")
         if not isinstance(bot, dict) or not bot.get("open_id"):
-            raise FeishuError(
-                "Feishu did not return the bot's ID: turn on the app's bot capability"
-            )
+            raise FeishuError("Feishu returned no bot ID: turn on the app's bot capability")
         name = str(bot.get("app_name") or "")
         return FeishuBot(open_id=str(bot["open_id"]), name=name, channel=self._rest.channel)
 

@@ -153,9 +153,8 @@ class FeishuMessages(
                     raise
                 refusal = error
         message = await self._send_card(target, markdown, footer, key, final=False)
-        if (
-            refusal is not None
-        ):  # Feishu refused the entity but accepted the same card without it, so the entity is at fault.
+        # If Feishu refused the entity but accepted the same card without it, the entity is at fault.
+        if refusal is not None:
             self._entities.disable(refusal)
         return message
 
@@ -254,9 +253,7 @@ class FeishuMessages(
             await self._streams.update(card_id, text, footer)
         except FeishuError as error:
             if error.bad_card:
-                log.info(
-                    "an update of a growing card was refused; the next one may succeed: %s", error
-                )
+                log.info("a growing card was refused; the next one may pass: %s", error)
                 return
             if not error.is_about_chat:
                 self._entities.disable(error)
@@ -271,9 +268,7 @@ class FeishuMessages(
         except FeishuError as error:
             if error.is_about_chat:
                 raise
-            log.warning(
-                "an update of a card entity was refused; updating its message instead: %s", error
-            )
+            log.warning("a card entity was refused; updating its message instead: %s", error)
             self._entities.disable(error)
             await self._finish_message(message, markdown, footer)
 

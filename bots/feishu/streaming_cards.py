@@ -133,9 +133,7 @@ class StreamingCards:
         except FeishuError as error:
             if error.retryable:
                 raise
-            log.warning(
-                "a card cannot stream again; from now on, the whole card is replaced: %s", error
-            )
+            log.warning("a card cannot stream again and is replaced from now on: %s", error)
             stream.is_unstreamable = True
         else:
             stream.opened_at = self._clock()

@@ -57,9 +57,7 @@ class FeishuWebhookSecrets:
         if not (timestamp and nonce and given):
             raise WebhookRejected("it is not signed")
         if not is_recent(timestamp, now):
-            raise WebhookRejected(
-                "its timestamp is more than 5 minutes off: check this machine's clock"
-            )
+            raise WebhookRejected("its timestamp is over 5 minutes off: check this machine's clock")
         if not secrets_match(given, sign_request(self._key, timestamp, nonce, request.body)):
             raise WebhookRejected(
                 f"its signature is wrong: set {self._section}.encrypt_key to the app's Encrypt Key"

@@ -121,9 +121,7 @@ def parse_slash_command(
     text = typed if typed.startswith("/") else f"/{typed or 'help'}"
     command = parse_command(text)
     if command is None and not misspelled_command(text):
-        text = (
-            typed  # The text is a question, so its first word must not be interpreted as a command.
-        )
+        text = typed  # The text is a question, so its first word must not become a command.
     is_about_chat = command is not None and command.name not in _CONVERSATION_COMMANDS
     return InboundMessage(
         event_id=f"slash:{trigger}",
@@ -169,9 +167,8 @@ def _message_edit(
 ) -> MessageEdit | MessageDeletion | IgnoredEvent:
     now = as_mapping(event.get("message"))
     if (bot := _bot_author(now, me)) and not is_tombstone(now):
-        return IgnoredEvent(
-            bot, Disposition.FROM_BOT
-        )  # These are mostly the bot's own growing answers.
+        # These are mostly the bot's own growing answers.
+        return IgnoredEvent(bot, Disposition.FROM_BOT)
     return _message_change(body, parse_edit(event, me), me)
 
 
@@ -235,9 +232,8 @@ def parse_message(
     if not (text or content.quoted or content.files):
         if not mentioned:
             return IgnoredEvent(reason=Disposition.EMPTY)
-        text = (
-            HELP if private else ""
-        )  # In a thread, a bare mention may refer to earlier messages there.
+        # In a thread, a bare mention may refer to earlier messages there.
+        text = HELP if private else ""
     # In an agent's chat, every message begins a thread, but all belong to one conversation.
     beside = ts if me.is_agent else ""
     return InboundMessage(

@@ -113,17 +113,14 @@ class SlackIndicator:
         shown = self._active.pop(target, None)
         may_be_shown = was_shown is not WorkShown.NO
         if shown is None and may_be_shown:
-            await (
-                self._api.identity()
-            )  # After a restart, this may run before the connection has signed in.
+            # After a restart, this may run before the connection has signed in.
+            await self._api.identity()
         way = shown[0] if shown else next(iter(self._status_methods(target)), "")
         try:
             if way and may_be_shown and not self._is_busy(target):
                 await self._status_methods(target)[way](target, over=True)
         except (KeyError, SlackError) as error:
-            log.info(
-                "%s: a status could not be cleared and will expire: %s", self._api.channel, error
-            )
+            log.info("%s: a status could not be cleared; it expires: %s", self._api.channel, error)
             way = way if shown else ""  # An earlier process may have shown a reaction.
         if way and is_private(target.chat):
             return

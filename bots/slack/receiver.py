@@ -271,9 +271,8 @@ class SlackReceiver:
         if not self._is_for_us(message):
             return self._names.without_lookup(inbound)
         give_up_at = began_at + self._lookups_s
-        if (
-            anyio.current_time() >= give_up_at
-        ):  # Looking up the author took so long that the event is late anyway.
+        # If looking up the author took this long, the event is late anyway.
+        if anyio.current_time() >= give_up_at:
             give_up_at = anyio.current_time() + self._lookups_s
         if has_thread:
             inbound = await self._threads.add(

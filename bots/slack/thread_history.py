@@ -193,9 +193,8 @@ class _Thread:
     def add_to(self, message: InboundMessage, *, is_whole: bool) -> InboundMessage:
         """Return the message with the read messages as a quotation."""
         first, newest = self._first, list(self._newest)
-        if (
-            self._is_renewed
-        ):  # Leave out the question that began the previous conversation, and the bot's messages.
+        # After /new, leave out the question that began the previous conversation, and the bot's messages.
+        if self._is_renewed:
             first = [one for one in first if not read_message(one, self._me).mentions_bot]
             newest = [one for one in newest if author_of(one, self._me) != OWN_NAME]
         said = [*first, *newest]

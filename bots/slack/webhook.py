@@ -82,9 +82,7 @@ class SlackWebhook(SignedWebhook[WebhookRequest]):
         if not (timestamp and given):
             raise WebhookRejected("it is not signed")
         if not is_recent(timestamp, self._now()):
-            raise WebhookRejected(
-                "its timestamp is more than 5 minutes off: check this machine's clock"
-            )
+            raise WebhookRejected("its timestamp is over 5 minutes off: check this machine's clock")
         if not secrets_match(given, sign_request(self._secret, timestamp, request.body)):
             raise WebhookRejected(
                 f"its signature is wrong: set channels.{self._channel}.signing_secret to the Signing Secret"

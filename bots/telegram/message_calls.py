@@ -187,9 +187,8 @@ async def answer_callback_query(
     except (TelegramError, TimeoutError, *MALFORMED) as error:
         level = logging.WARNING
         if isinstance(error, BadRequest) and is_query_too_old(error):
-            level = (
-                logging.INFO
-            )  # The button was pressed while the service was down, or pressed twice.
+            # The button was pressed while the service was down, or pressed twice.
+            level = logging.INFO
         log.log(level, "telegram: answerCallbackQuery failed: %s", cause_name(error))
 
 
