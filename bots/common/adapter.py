@@ -130,7 +130,7 @@ class BaseAdapter(Adapter, SupportsWebhook):
 
     @override
     async def send_file(self, target: ReplyTarget, file: OutgoingFile, *, key: str) -> MessageId:
-        raise DeliveryError(f"This platform takes no files, so {file.name} cannot be sent.")
+        raise DeliveryError(f"This platform does not support files, so {file.name} cannot be sent.")
 
     async def handle_request(
         self,

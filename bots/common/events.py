@@ -1,4 +1,4 @@
-"""The result of parsing an event that is not for the bot; and mentions without content, which ask for help."""
+"""Results of parsing: events that are not for the bot, and mentions without content, which ask for help."""
 
 from dataclasses import dataclass, replace
 

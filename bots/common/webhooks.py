@@ -33,7 +33,7 @@ MAX_AGE_S = 300.0
 """Maximum age (or lead) of a signed request, seconds (Slack's documentation and SDK: 5 minutes)."""
 
 MAX_BODY_BYTES = 1_000_000
-"""Maximum size of a request, bytes. The largest one is an encrypted Feishu text of 150 KB in base64."""
+"""Maximum size of a request, bytes. The largest request is an encrypted Feishu text of 150 KB in base64."""
 
 _MAX_REMEMBERED = 20_000
 _LOG_INTERVAL_S = 60.0

@@ -134,7 +134,7 @@ class FeishuApi:
         )
 
     async def get_messages(self, message: str) -> Sequence[JsonNode]:
-        """Return a message from the platform, followed by the messages that it contains if it is a forwarded one.
+        """Return a message from the platform. If it forwards messages, these follow it.
 
         Cards are returned as sent, or in the platform's own form if it offers only that.
         """
@@ -178,7 +178,7 @@ class FeishuApi:
         await self._rest.call("DELETE", _path(message))
 
     async def add_reaction(self, message: str, emoji: str) -> str:
-        """Add a reaction; return its id."""
+        """Add a reaction. Return its ID."""
         body = json_body({"reaction_type": {"emoji_type": emoji}})
         data = await self._rest.call("POST", f"{_path(message)}/reactions", body=body)
         return _text(data, "reaction_id")
@@ -209,12 +209,12 @@ class FeishuApi:
         ]
 
     async def upload_image(self, form: RequestBody, *, limit_s: float) -> str:
-        """Upload a picture; return its key."""
+        """Upload a picture. Return its key."""
         data = await self._rest.call("POST", "/open-apis/im/v1/images", body=form, limit_s=limit_s)
         return _text(data, "image_key")
 
     async def upload_file(self, form: RequestBody, *, limit_s: float) -> str:
-        """Upload a file; return its key."""
+        """Upload a file. Return its key."""
         data = await self._rest.call("POST", "/open-apis/im/v1/files", body=form, limit_s=limit_s)
         return _text(data, "file_key")
 

@@ -55,7 +55,7 @@ class MenuClick:
 
 
 def sender_kind(home: str, tenant: str) -> SenderKind:
-    """Return the kind of a person. People from other tenants are external. Guests cannot be told from members.
+    """Return the kind of a person. People from other tenants are external. Guests are not distinguished from members.
 
     >>> sender_kind("t1", "t1"), sender_kind("t1", "t2"), sender_kind("t1", "")
     ('member', 'external', 'unknown')

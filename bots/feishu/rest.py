@@ -94,7 +94,7 @@ def json_body(value: Mapping[str, object]) -> RequestBody:
 
 
 class FeishuRestClient:
-    """The API of one app.
+    """Calls Feishu's API for one app.
 
     While `shared_pool` is open, calls share its connections. At other times, each call opens its own connection, so
     that a stopping service can still send its last answers.

@@ -25,7 +25,7 @@ _MIN_BYTES_PER_S = 250_000
 _KEYS_KEPT = 1000
 
 MAX_ALT = 1_000
-"""Maximum length of an image's description, characters. Beyond it: `alt_txt_too_large`."""
+"""Maximum length of an image's description, characters. Slack refuses a longer one (`alt_txt_too_large`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

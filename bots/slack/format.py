@@ -30,7 +30,7 @@ MAX_TEXT = 39_000
 """Maximum length of the fallback text, characters. Slack recommends at most 4,000."""
 
 MAX_BLOCK = 12_000
-"""Maximum length of a `markdown` block, characters. Beyond it: `msg_too_long`."""
+"""Maximum length of a `markdown` block, characters. Slack refuses a longer one (`msg_too_long`)."""
 
 ROOM = 11_000
 """Maximum length of a message for `fits`, characters.

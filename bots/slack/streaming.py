@@ -149,8 +149,8 @@ class SlackStreamingMessages:
     ) -> MessageId:
         """Start an answer.
 
-        Return "" if the answer cannot grow. This is so after a command, because only its author sees the answer, and
-        while so many answers grow that the rate limit would delay their ends.
+        Return "" if the answer cannot grow: after a command, because only its author sees the answer, or while so many
+        answers grow that the rate limit would delay their last updates.
         """
         if target.response_url or not self._ends.has_room:
             return MessageId("")

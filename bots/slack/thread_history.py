@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 EARLIER_HEADING = "[Earlier in this thread]"
 """Heading of a thread's earlier messages."""
 
-CUT_NOTE = "[Slack did not give the rest of this thread]"
+CUT_NOTE = "[Slack did not return the rest of this thread]"
 
 MESSAGES = 30
 """Maximum number of quoted messages: the thread's first message and the newest ones."""

@@ -266,7 +266,7 @@ class TelegramBot(Bot):
 
 
 class TelegramConnections:
-    """The HTTP connections of one bot, open while somebody uses them.
+    """The HTTP connections of one bot, open while they are in use.
 
     The bus still sends answers after the adapter's `run` has stopped, so neither of them can own the connections alone.
     The first user opens them, and the last one closes them.
@@ -302,7 +302,7 @@ class TelegramConnections:
                 shield=True, deadline=anyio.current_time() + self._timeouts.connect_s
             ):
                 for transport in (self._polls, self._calls):
-                    if not self._users:  # Nobody opened the connections again meanwhile.
+                    if not self._users:  # No new user appeared in the meantime.
                         await transport.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""Sends files: images as photos if Telegram accepts them as such, and anything else as a document."""
+"""Sends files: images as photos if Telegram accepts them, and everything else as documents."""
 
 from collections.abc import Awaitable, Callable
 

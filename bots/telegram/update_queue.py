@@ -1,4 +1,4 @@
-"""Handles updates of different chats concurrently and those of one chat in order, and confirms none too early."""
+"""Handles different chats' updates concurrently and each chat's in order. Confirms no update too early."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

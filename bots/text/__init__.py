@@ -1,1 +1,1 @@
-"""Markdown, platform-neutral: one AST, one splitter."""
+"""Platform-neutral Markdown: one syntax tree and one splitter."""

@@ -24,7 +24,7 @@ _ESCAPE = 2
 
 
 def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:
-    """Split inline Markdown into pieces that fit; emphasis and code open at a cut continue in the next piece.
+    """Split inline Markdown into pieces that fit. Emphasis and code that a cut interrupts continue in the next piece.
 
     >>> cut_prose("one **two three** four", SizeEstimator(lambda piece: len(piece) <= 12))
     ['one **two**', '**three**', 'four']
