@@ -14,8 +14,8 @@ class IgnoredEvent:
     """An event that is not for the bot.
 
     Attributes:
-        detail: What it is, for the log.
-        reason: Why it is ignored, for the counts.
+        detail: A description of the event, for the log.
+        reason: Why the event is ignored, for the counters.
     """
 
     detail: str = ""

@@ -33,7 +33,7 @@ _MIMES: Mapping[str, str] = {
     ".xls": "application/vnd.ms-excel", ".xlsx": f"{_OFFICE}.spreadsheetml.sheet", ".xml": "application/xml",
     ".zip": "application/zip",
 }  # fmt: skip
-"""MIME types by suffix. Replaces `mimetypes`, whose results depend on files of the machine."""
+"""MIME types by suffix. Used instead of `mimetypes`, because its results depend on files of the machine."""
 _PICTURE = "image.png"
 """Name of pictures, which have no name or type of their own. The platform stores most as PNG or JPEG."""
 

@@ -17,10 +17,10 @@ _LONGEST_LITERAL = 2_000
 """Maximum length of the part of a literal span after a cut, characters. Longer spans may be cut."""
 
 _STOP = 6
-"""Characters that may follow the end of a sentence."""
+"""Maximum number of characters that belong to the end of a sentence."""
 
 _ESCAPE = 2
-"""Length of an escaped marker, characters. A cut must be after it, or it would be escaped again each time."""
+"""Length of an escaped marker, characters. A cut must come after it. Otherwise, it would be escaped again each time."""
 
 
 def cut_prose(text: str, gauge: SizeEstimator) -> list[str]:

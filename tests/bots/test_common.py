@@ -359,7 +359,9 @@ async def test_a_missing_capability_is_reported_and_breaks_nothing(tmp_path: Pat
     report = OutgoingFile(
         path=tmp_path / "r.pdf", name="r.pdf", mime="application/pdf", size_bytes=1
     )
-    with pytest.raises(DeliveryError, match=r"does not support files, so r\.pdf cannot be sent") as caught:
+    with pytest.raises(
+        DeliveryError, match=r"does not support files, so r\.pdf cannot be sent"
+    ) as caught:
         await adapter.send_file(ReplyTarget(chat="c"), report, key="k")
     assert not caught.value.retryable
     async with anyio.create_task_group() as tasks:
