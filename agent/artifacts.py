@@ -21,7 +21,7 @@ from agent.thread_storage import ThreadStorage
 from agent.zip_limits import has_small_directory
 from store.files.mirror import FileMirror, thread_area
 
-mimetypes.init()  # now, because it reads files, which would block the event loop at the first artifact
+mimetypes.init()  # at import, because it reads files and would block the event loop later
 
 CHUNK_BYTES = 256 * 1024
 
@@ -119,10 +119,10 @@ class ArtifactFile:
 async def fetch_artifact(
     folders: ThreadStorage, mirror: FileMirror, thread_id: str, path: str
 ) -> ArtifactFile | ArchiveMember:
-    """Open the current version of a thread's file. Raises what `open_artifact` raises, and StoreError."""
+    """Open the current version of a thread's file. Raises the errors of `open_artifact`, and StoreError."""
     folders.folders(thread_id)  # validates the id
     await mirror.fetch(thread_area(thread_id))
-    # Shielded: the open file would be lost, and stay open, if the caller were canceled meanwhile.
+    # Shielded: if the caller were canceled during the call, nobody would close the file.
     with anyio.CancelScope(shield=True):
         found = await to_thread.run_sync(open_artifact, folders, thread_id, path)
     return found  # noqa: RET504 - mypy: a scope may end the block early
@@ -219,7 +219,7 @@ def _step(name: str, folder: int | None, flags: int) -> int:
 
 
 def _member_name(name: str, members: Sequence[str]) -> str:
-    """Return the member with a name; the archive may have a single top folder.
+    """Return the member with this name, looking also in the archive's only top folder.
 
     >>> _member_name("SKILL.md", ["mine/", "mine/SKILL.md"])
     'mine/SKILL.md'

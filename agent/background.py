@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 async def background_tasks() -> AsyncIterator[TaskGroup]:
     """Open a task group. Leaving the block cancels its tasks and waits for them.
 
-    An error of the block is raised unwrapped, not in an exception group. An error of a task cancels the block and is
+    An error in the block is raised as it is, not in an exception group. An error in a task cancels the block and is
     raised in a group, so tasks should handle their own errors.
     """
     raised: Exception | None = None

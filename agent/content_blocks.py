@@ -71,7 +71,7 @@ MessageT = TypeVar("MessageT", bound=BaseMessage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attachment:
-    """An attachment of a block. `text` is the content of a plain text, which has no source."""
+    """An attachment of a block. A plain text has its content in `text`, and no source."""
 
     kind: Kind
     source: Source | None = None
@@ -102,9 +102,9 @@ class ModelInputs:
     """The attachments that a model and its LangChain class accept.
 
     Attributes:
-        people: In people's messages and in tool results.
-        model: In the model's own messages; None = everything that its server sent.
-        searches: Blocks of its server's own web search, in the model's own messages.
+        people: Those in people's messages and in tool results.
+        model: Those in the model's own messages; None = everything that its server sent.
+        searches: Blocks from its server's own web search, in the model's own messages.
     """
 
     people: Accepted
@@ -138,7 +138,7 @@ _OTHERS = ModelInputs(people={"image": _SENT}, model=_NOTHING)
 
 
 def model_inputs(model: BaseChatModel, *, supports_vision: bool) -> ModelInputs:
-    """Return the attachments that a model accepts, judged by its class and by whether it sees images."""
+    """Return the attachments that a model accepts, based on its class and on whether it supports images."""
     packages = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
     known = next((_BY_PACKAGE[name] for name in packages if name in _BY_PACKAGE), _OTHERS)
     if getattr(model, "use_responses_api", None):
@@ -150,7 +150,7 @@ def model_inputs(model: BaseChatModel, *, supports_vision: bool) -> ModelInputs:
 
 
 def standard_message(message: MessageT) -> MessageT:
-    """Return a message with standard blocks for its attachments; the same one if it is a model's or nothing changes."""
+    """Return a message with its attachments as standard blocks. A model's message stays unchanged."""
     content = message.content
     if isinstance(content, str) or isinstance(message, AIMessage):
         return message
@@ -173,7 +173,7 @@ def standard_block(block: Block) -> Block:
     if (text := _text(block)) is not None:
         return block if block.get("text") is text and block.get("type") == "text" else _said(text)
     if not isinstance(block.get("type", ""), str):
-        return _said(_note("Something", ""))  # everything that reads it would fail
+        return _said(_note("Something", ""))  # all code that reads this block would fail
     found = _parse(block)
     if found is None or (found.source is None and found.text is None) or _is_openai_image(block):
         return block
@@ -207,7 +207,7 @@ def _fit_message(message: MessageT, inputs: ModelInputs) -> MessageT:
 
 
 def _without_searches(message: MessageT, accepted: frozenset[str]) -> MessageT:
-    """Remove what the web search of another provider's server left in a model's message: its blocks and citations."""
+    """Remove the blocks and citations of another provider's web search from a model's message."""
     kinds = {block.get("type") for block in message.content if isinstance(block, dict)}
     others = _SEARCHES - accepted
     if not kinds & others:
@@ -275,7 +275,7 @@ def _source(fields: list[Mapping[str, Any]]) -> tuple[Source | None, str]:
 
 
 def _sourced(kind: Kind, source: Source | None, value: str, mime: str, name: str) -> _Attachment:
-    """Return an attachment. Extracts data from data URLs and adds its type. Only web addresses count as addresses."""
+    """Return an attachment. Decodes data URLs, adds a missing MIME type, and ignores URLs that are not on the web."""
     if source in {"url", "base64"} and (parts := _DATA_URL.match(value)):
         data = value[parts.end() :]
         is_base64 = "base64" in parts[2].lower()

@@ -253,7 +253,7 @@ class CustomAgentStore:
                 _store(staged, made)
                 staged.rename(folder)
             except OSError as error:
-                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # Another node was faster.
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # Another node created it first.
                     raise AgentExists from error
                 raise
             finally:

@@ -8,7 +8,7 @@ AgentError
 │   └── ExtensionsWriteFailed  a disk error
 ├── ObjectNotImportable  a `module:attribute` of the configuration cannot be imported
 ├── SkillError         an operation on skills failed
-│   ├── SkillNotFound     no skill has this name, or its history no such entry
+│   ├── SkillNotFound     no skill has this name, or its history has no such entry
 │   ├── SkillExists       a skill has this name already
 │   ├── SkillInvalid      a SKILL.md or archive is invalid
 │   ├── SkillBlocked      the security scan rejected it
@@ -44,7 +44,7 @@ AgentError
 ├── ArchiveMemberTooLarge  a file in an archive is too large to show
 ├── SandboxUnusable    the configured sandbox does not work on this machine
 └── SandboxError       an operation in the sandbox failed
-    ├── SandboxLost       it does not respond any more
+    ├── SandboxLost       it no longer responds
     ├── CommandsDisabled  commands are disabled
     ├── PathNotAllowed    the agent may not use this path like this
     └── SearchTimeout     a search took too long
@@ -188,7 +188,7 @@ class SandboxError(AgentError):
 
 
 class SandboxLost(SandboxError):
-    """The sandbox does not respond any more. Files from finished commands are kept: try again."""
+    """The sandbox no longer responds. Files from finished commands are kept: try again."""
 
 
 class CommandsDisabled(SandboxError):

@@ -64,7 +64,7 @@ class Extensions:
 
 @dataclass(frozen=True, slots=True)
 class _Disabled:
-    """Names that are disabled outside of the file in use."""
+    """Names that files other than the one in use disable."""
 
     skills: frozenset[str] = frozenset()
     servers: frozenset[str] = frozenset()
@@ -76,11 +76,12 @@ class _Disabled:
 class ExtensionsFile:
     """Reads and updates the file. It may appear, vanish or move between its places while the service runs.
 
-    The first place with a file is in use. What another place's file disables stays disabled unless the file in use
-    says `"enabled": true`, and so does what was disabled in the file that was in use before it moved or vanished.
+    The first place with a file is in use. A server or skill also stays disabled if a file in another place disables it,
+    or if the previous file in use disabled it before it moved or vanished. Only `"enabled": true` in the file in use
+    enables it again.
 
     Args:
-        places: The file's possible paths, the first existing one in use. New files are created in the last one.
+        places: The file's possible paths. The first existing one is used; new files are created in the last one.
     """
 
     def __init__(self, *places: Path) -> None:
@@ -93,7 +94,7 @@ class ExtensionsFile:
 
     @property
     def path(self) -> Path:
-        """The path in use at the last reading, or of a file to be created."""
+        """The path that was in use at the last read, or the path where a new file would be created."""
         return self._path
 
     async def load(self) -> Extensions:
@@ -172,11 +173,11 @@ class ExtensionsFile:
         return self._current
 
     def _with_disabled(self, current: Extensions, disabled: _Disabled) -> Extensions:
-        """Disable what another file disables, and say so."""
+        """Disable the names that another file disables, and log them."""
         servers = disabled.servers & current.mcp_servers.keys()
         if names := sorted(disabled.skills | servers):
             log.warning(
-                '%s: still disabled, as in an earlier or another file: %s. To enable one, set "enabled": true',
+                '%s: still disabled by another or an earlier file: %s. To enable one, set "enabled": true',
                 self._path,
                 ", ".join(names),
             )
@@ -236,7 +237,7 @@ def _disabled_in(extensions: Extensions) -> _Disabled:
 
 
 def _not_mentioned(document: ExtensionsDocument, disabled: _Disabled) -> _Disabled:
-    """Return the names about which a document does not say whether they are enabled."""
+    """Return the names that a document neither enables nor disables."""
     skills = document.get(SKILLS) or {}
     servers = document.get(_key(document, SERVERS)) or {}
 

@@ -96,7 +96,7 @@ MAX_CACHED_GRAPHS = 32
 """Maximum number of cached graphs. Each holds a model with its connections."""
 
 MAX_LANGUAGES = 10_000
-"""Maximum number of conversations whose prompt's language is remembered."""
+"""Maximum number of conversations for which to remember the prompt's language."""
 
 MAX_SUBAGENT_GRAPHS = 16
 """Maximum number of subagent graphs cached per agent graph. Each different `max_turns` creates one."""
@@ -104,7 +104,7 @@ MAX_SUBAGENT_GRAPHS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTools:
-    """An agent's tools. `deferred`: the names of those that it loads with `tool_search`."""
+    """An agent's tools. `deferred` names the ones that it loads with `tool_search`."""
 
     tools: tuple[BaseTool, ...]
     deferred: frozenset[str]
@@ -118,8 +118,8 @@ class AgentFactory:
         checkpointer: Stores threads; None = the caller supplies one later (LangGraph Server does).
         available_skills: Names of the skills the agent may use; None = all enabled skills.
         middleware: The embedding program's middleware; see `join_middleware`.
-        revision: The configuration; None = that of the services.
-        languages: The prompt's language of each thread; None = unknown.
+        revision: The configuration; None = the services' configuration.
+        languages: The language of each thread's prompt; None = unknown.
 
     Raises:
         ObjectNotImportable: The configuration names a tool that cannot be imported.
@@ -176,7 +176,7 @@ class AgentFactory:
         return graph
 
     def _with_lasting_language(self, options: RunOptions, config: RunnableConfig) -> RunOptions:
-        """Return the options with the language in which this process began the conversation.
+        """Return the options with the language that this process first used in the conversation.
 
         In a group, people write in several languages. If the prompt changed with them, providers could not cache it.
         """
@@ -191,11 +191,11 @@ class AgentFactory:
 
     @property
     def revision(self) -> ConfigRevision:
-        """The configuration of runs that start now."""
+        """The configuration for new runs."""
         return self._revision
 
     async def tools_for(self, config: RunnableConfig) -> "AgentTools":
-        """Return the tools of the agent that a run would have. Raises as `graph_for`."""
+        """Return the tools that a run with this config would have. Raises the errors of `graph_for`."""
         options = RunOptions.from_config(config)
         files = await anyio.to_thread.run_sync(read_agent_files, self.services)
         spec = await load_spec(
@@ -329,7 +329,7 @@ class AgentFactory:
         )
 
     async def _warn_of_unmatched_names(self, spec: AgentSpec) -> None:
-        """Log once which names in tool lists match no tool: operators rely on these lists to restrict the agent."""
+        """Log names in tool lists that match no tool, once each: operators use these lists to restrict the agent."""
         agent = spec.custom_agent
         groups = unknown_groups(spec.config, (agent.tool_groups or ()) if agent is not None else ())
         statuses = await self.services.mcp.statuses()
@@ -468,7 +468,7 @@ class _SubagentGraphs:
     ) -> list[Middleware]:
         """Return a subagent's middleware, from the outermost to the innermost.
 
-        Neither SandboxMiddleware nor FinalAnswerMiddleware is among them: the parent still works in the sandbox.
+        It lacks SandboxMiddleware, because the parent still works in the sandbox, and FinalAnswerMiddleware.
         """
         parent, services = self._parent, self._services
         config, revision = parent.config, parent.revision

@@ -36,7 +36,7 @@ __all__ = [
 
 
 def can_interrupt(config: Mapping[str, Any]) -> bool:
-    """Return whether a run can end with a question and go on with the answer: its graph stores checkpoints."""
+    """Return whether a run can pause for a question and resume with the answer, which requires checkpoints."""
     return bool((config.get("configurable") or {}).get(CONFIG_KEY_CHECKPOINTER))
 
 
@@ -121,7 +121,7 @@ def listening_model(model: BaseChatModel, listener: BaseCallbackHandler) -> Base
 def model_with_message_id(model: BaseChatModel, message_id: str) -> BaseChatModel:
     """Return a copy of a model whose streamed answers have this id.
 
-    LangChain gives each answer an id of its own, and has no option for it. Clients join the pieces with the same id.
+    LangChain chooses the id of each answer and has no option to set it. Clients join pieces that have the same id.
     """
     stream = model._astream  # noqa: SLF001 - what subclasses of BaseChatModel define
 
@@ -138,7 +138,7 @@ def model_with_message_id(model: BaseChatModel, message_id: str) -> BaseChatMode
             yield ChatGenerationChunk(message=last)
 
     copied = model.model_copy()
-    # Pydantic refuses to set what is not a field.
+    # Pydantic allows assignments to fields only.
     object.__setattr__(copied, "_astream", stream_with_id)
     return copied
 

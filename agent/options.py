@@ -33,7 +33,7 @@ class RunOptions:
         user_id: The person; see `RunContext`.
         language: The language of the system prompt: a key of `agent.locales.PROMPTS`.
         is_chat: Whether the run answers a message of a chat.
-        agent_draft: The fields of a custom agent that is not stored, to try it; it takes the place of `agent_name`.
+        agent_draft: The fields of an unsaved custom agent that a user tries out. It replaces `agent_name`.
     """
 
     model_name: str | None = None
@@ -208,7 +208,7 @@ def _parse_count(value: object) -> int | None:
 
 
 def _parse_names(value: object) -> tuple[str, ...] | None:
-    """Return a list of names. A value of another type allows nothing: it restricts what a person may do."""
+    """Return a list of names. A value of another type allows nothing, because the list is a restriction."""
     if value is None:
         return None
     return tuple(map(str, value)) if isinstance(value, list | tuple) else ()

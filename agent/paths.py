@@ -59,7 +59,7 @@ def normalize_path(path: str) -> str:
 
 
 def relative_parts(path: str, prefix: str) -> tuple[str, ...] | None:
-    """Return the segments of `path` below `prefix`, or None if it is neither the same nor below.
+    """Return the segments of `path` below `prefix`, or None if `path` is not below or equal to it.
 
     >>> relative_parts("/mnt/user-data/outputs/a/b", "/mnt/user-data/outputs")
     ('a', 'b')
@@ -113,7 +113,7 @@ class MountTable:
     def mask_host_paths(self, text: str) -> str:
         """Replace host paths in a text with virtual paths, at path boundaries only."""
         for mount in self._by_host:
-            # Most texts contain no host path, and each thread's paths would need their own compiled expression.
+            # Search first: most texts contain no host path, and each thread's paths need their own compiled expression.
             if (host := str(mount.host)) in text:
                 text = re.sub(rf"{re.escape(host)}(?![\w-]|\.\w)", mount.virtual, text)
         return text

@@ -19,7 +19,7 @@ from agent.models.circuit_breakers import CircuitBreakers
 from agent.spec import AgentSpec
 
 NEVER = ThreadSize(type="messages", value=1_000_000_000)
-"""The size of a thread that starts a summary, in a recording: it must not call the model that summarizes."""
+"""A thread size that is never reached: a recording must not call the summary model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ModelPrompt:
 
 
 class _Recorded(Exception):
-    """Ends the run in place of an answer, so that nothing that follows an answer happens."""
+    """Ends the run instead of an answer, so that no later step runs."""
 
     def __init__(self, prompt: ModelPrompt) -> None:
         super().__init__("the prompt is recorded")
@@ -46,7 +46,7 @@ class _Recorded(Exception):
 
 
 class RecordingModel(BaseChatModel):
-    """Raises its request instead of answering it. Needs no key."""
+    """Raises an error with its request instead of answering it. Needs no API key."""
 
     name_in_config: str
 
@@ -103,7 +103,7 @@ class PromptRecorder(AgentFactory):
     async def record(
         self, config: RunnableConfig, run_input: Mapping[str, Any], context: Mapping[str, Any]
     ) -> ModelPrompt:
-        """Return the first request of a run. The thread's state and files stay as they are.
+        """Return the first request of a run. Does not change the thread's state or files.
 
         Args:
             config: The run's config.
@@ -129,7 +129,7 @@ class PromptRecorder(AgentFactory):
 
 
 def _without_side_models(config: AgentConfig) -> AgentConfig:
-    """Return a configuration with which a run calls no model but its own."""
+    """Return a configuration with which a run calls only its own model."""
     summarization = config.summarization.model_copy(update={"trigger": [NEVER]})
     title = config.title.model_copy(update={"enabled": False})
     return config.model_copy(update={"summarization": summarization, "title": title})

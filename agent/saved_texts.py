@@ -1,4 +1,4 @@
-"""Files of a thread that hold what its requests leave out: long tool results, and summarized messages."""
+"""Saves texts that a thread's requests omit to its files: long tool results and summarized messages."""
 
 import logging
 import re
@@ -23,10 +23,10 @@ CONVERSATION = f"{OUTPUTS}/.conversation"
 """The folder for messages that a summary replaces. Listings omit it, too."""
 
 SAVED_TO = "saved_to"
-"""Key in `additional_kwargs` of a tool message: the path of the file with the whole result."""
+"""Key in `additional_kwargs` of a tool message. Its value is the path of the file with the full result."""
 
 QUOTA_SHARE = 0.1
-"""The share of a thread's disk quota for the files of each folder. Beyond it, the oldest are deleted."""
+"""The share of a thread's disk quota that each folder may use. Beyond it, the oldest files are deleted."""
 
 Message = TypeVar("Message", bound=BaseMessage)
 
@@ -39,7 +39,7 @@ class SavedTexts:
     Args:
         sandboxes: Where to write the files.
         disk_quota_mb: The disk quota of a thread.
-        mirror: Stores the files in the bucket; None = the caller does, or there is none.
+        mirror: Uploads the files to the bucket; None = the caller uploads them, or there is no bucket.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SavedTexts:
         await sandbox.write_file(path, text)
 
     async def current(self, thread_id: str, path: str) -> tuple[str, str] | None:
-        """Return the full path and the text of a file now; None if it cannot be read or is one of those saved here."""
+        """Return a file's full path and current text; None if it cannot be read or was saved by this class."""
         try:
             sandbox = await self._sandboxes.acquire(thread_id)
             path = await sandbox.check_file(path)
@@ -78,13 +78,13 @@ class SavedTexts:
             try:
                 await self.save(thread_id, path, text)
             except (AgentError, OSError) as error:
-                log.warning("Could not save what a request leaves out: %s", error)
+                log.warning("Could not save text that a request omits: %s", error)
                 failed.add(path)
         if self._mirror is not None and self._mirror.is_remote and len(failed) < len(texts):
             try:
                 await self._mirror.store(thread_area(thread_id))
             except StoreError as error:
-                log.warning("Could not store what a request leaves out: %s", error)
+                log.warning("Could not upload text that a request omits: %s", error)
                 return set(texts)
         return failed
 
@@ -104,7 +104,7 @@ def with_text(message: Message, text: str) -> Message:
 
 
 def text_path(message: BaseMessage) -> str:
-    """Return the path of the file with a message's whole text. It depends on the message only.
+    """Return the path of the file with a message's full text. It depends only on the message.
 
     >>> text_path(ToolMessage("found", name="bash", tool_call_id="1", id="m"))
     '/mnt/user-data/outputs/.tool-results/bash-f993fcd1c90b.txt'

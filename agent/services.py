@@ -60,25 +60,25 @@ class CurrentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSetup:
-    """The parts that the agent is opened with.
+    """What `open_agent_services` needs.
 
     Attributes:
         config: The initial configuration.
         home: The data folder.
         storage: Storage of the files that all nodes need.
         mirror: Copies these files between nodes.
-        past_messages: Stores what was said, for the tool `recall`; None = there is no such tool.
+        past_messages: Stores past messages for the `recall` tool; None = there is no such tool.
         extensions: Places of the file with MCP servers and disabled skills; () = `extensions_config.json` in `files`.
         sandboxes: The sandbox provider; None = as configured.
         base_dir: The base of relative paths in the configuration; None = the working directory.
         environment: Values for `$NAME` in the extensions file.
         tracing: The tracers of runs.
-        run_tracer: An additional tracer; None = none.
-        learns: Whether memory is extracted in the background. Otherwise it is only read.
+        run_tracer: An additional tracer, or None.
+        learns: Whether to extract memory in the background. Otherwise memory is only read.
         schedules: Carries out the tool `schedule`; None = there is no such tool.
-        usage: Stores what model calls use; None = it is not stored, and limits do not hold.
+        usage: Stores the usage of model calls; None = usage is not stored, and limits do not apply.
         guardrail_decisions: Stores the decisions of guardrails; None = only the log says them.
-        on_memory_change: Called after what is remembered may have changed.
+        on_memory_change: Called after memory may have changed.
     """
 
     config: AgentConfig
@@ -114,7 +114,7 @@ class AgentServices:
         mirror: Copies files between nodes.
         folders: The threads' folders.
         sandboxes: Provides the sandboxes for tools.
-        background: Commands that run beside the conversations.
+        background: Shell commands that run in the background.
         model_http_client: The HTTP client that models share.
         auxiliary_models: Models for titles, summaries, memory and scans.
         circuit_breakers: The models' circuit breakers.
@@ -131,7 +131,7 @@ class AgentServices:
         for_tools: The services of configured tools.
         tracing: The tracers of runs.
         schedules: Carries out the tool `schedule`; None = there is no such tool.
-        usage: Counts what model calls use.
+        usage: Counts the usage of model calls.
         guardrail_decisions: Stores the decisions of guardrails; None = only the log says them.
     """
 
@@ -161,7 +161,7 @@ class AgentServices:
     guardrail_decisions: GuardrailDecisions | None
 
     async def fetch_files(self, config: RunnableConfig) -> None:
-        """Update this node's copy of the files that a run may use, and store shared files that were changed here.
+        """Update this node's copy of the files that a run may use, and upload shared files that changed here.
 
         Raises:
             StoreError: The files cannot be copied.
@@ -189,7 +189,7 @@ class AgentServices:
 
 @asynccontextmanager
 async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]:
-    """Open everything that runs share. The exit closes it.
+    """Open the services that all runs share. Leaving the block closes them.
 
     Raises:
         AgentError: The configuration names something that cannot be used.
@@ -261,7 +261,7 @@ async def open_agent_services(setup: AgentSetup) -> AsyncIterator[AgentServices]
 
 
 async def _keep_files(sandboxes: SandboxProvider, mirror: FileMirror, thread_id: str) -> None:
-    await sandboxes.acquire(thread_id)  # fetches them if they are elsewhere
+    await sandboxes.acquire(thread_id)  # fetches the files if they are elsewhere
     await mirror.store(thread_area(thread_id))
 
 

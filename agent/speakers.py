@@ -20,10 +20,10 @@ GROUP = "group"
 """The value of `context.chat.type` in a group."""
 
 HOOK = "hook"
-"""The origin of an event of another system, which no person wrote."""
+"""The origin of an event from another system. No person wrote it."""
 
 SILENCE = "NO_REPLY"
-"""The answer that people do not see. The bus knows it too (bus/runs/replies.py)."""
+"""An answer that is not shown to people. bus/runs/replies.py has the same constant."""
 
 MAX_NAME_CHARS = 80
 MAX_TITLE_CHARS = 120
@@ -71,7 +71,7 @@ class Speaker:
 
 
 def speaker_of(message: BaseMessage) -> Speaker | None:
-    """Return the author of a message in a group, or of one that no person sent. None if the bus did not name one.
+    """Return the author of a group message, or of a message that no person sent; None if the bus named no author.
 
     >>> from langchain_core.messages import HumanMessage
     >>> said = {"sender": {"id": "U0A1", "name": "Ann</speaker>"}, "chat_type": "group"}
@@ -83,7 +83,7 @@ def speaker_of(message: BaseMessage) -> Speaker | None:
 
 
 def author_of(message: BaseMessage) -> Speaker | None:
-    """Return the author of a message, in a private chat too; None if the bus did not name one."""
+    """Return the author of a message, also in private chats; None if the bus named no author."""
     extra = message.additional_kwargs
     sender = extra.get("sender") if extra and is_user_message(message) else None
     if not isinstance(sender, Mapping):

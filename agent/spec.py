@@ -62,7 +62,7 @@ class ConfigRevision:
         return entry or self.config.chat_models[0]
 
     def tools_of(self, agent: CustomAgent | None) -> list[BaseTool]:
-        """Return the configured tools whose group an agent may use; None = the lead agent, which may use all."""
+        """Return the configured tools whose group an agent may use. The lead agent (None) may use all."""
         groups = agent.tool_groups if agent is not None else None
         pairs = zip(self.config.tools, self.tools, strict=True)
         return [tool for entry, tool in pairs if groups is None or matches(entry.group, groups)]
@@ -231,7 +231,7 @@ def _load_custom_agent(agents: CustomAgentStore, options: RunOptions) -> CustomA
 
 
 def _callable_agents(agents: CustomAgentStore, options: RunOptions) -> tuple[CustomAgent, ...]:
-    """Return the agents that a person may choose, except the one that answers, and those that other people made."""
+    """Return the agents that a person may choose, without the answering agent and those that other people created."""
     allowed = options.allowed_agents
     names = None if allowed is None else {name.lower() for name in allowed}
     own = (options.agent_name or "").lower()

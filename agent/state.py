@@ -37,7 +37,7 @@ class ViewedImage(TypedDict):
 
 
 SHOWS_IMAGES = "shows_images"
-"""Key of a tool message's `additional_kwargs`: the virtual paths of the images that it shows the model."""
+"""Key of a tool message's `additional_kwargs`. Its value lists the virtual paths of the images to show the model."""
 
 
 class Todo(TypedDict):
@@ -49,14 +49,14 @@ class Todo(TypedDict):
 
 
 class PromotedTools(TypedDict):
-    """The tools that tool_search has loaded, in that order; `catalog_hash` stands for the tools it could load."""
+    """The tools that tool_search has loaded, in this order; `catalog_hash` identifies the tools it can load."""
 
     catalog_hash: str
     names: list[str]
 
 
 MAX_PROMOTED = 40
-"""Loaded tools of a thread: with all others below 128, the most that OpenAI accepts."""
+"""Maximum number of loaded tools of a thread. With all other tools, it stays below 128, OpenAI's limit."""
 
 
 class HistorySummary(TypedDict):
@@ -65,7 +65,7 @@ class HistorySummary(TypedDict):
     Attributes:
         text: The summary; "" = there is none yet.
         kept_from: The ID of the first message that requests contain.
-        summarized_to: The ID of the first message that the summary does not cover; usually the same.
+        summarized_to: The ID of the first message that the summary does not cover; usually `kept_from`.
         kept_calls: The IDs of earlier tool calls that requests contain.
         important: What people marked as important before `kept_from`, in their words.
         parts: How many files hold the messages before `kept_from`.
@@ -83,11 +83,11 @@ class LeftOutTexts(TypedDict):
     """Long texts that requests contain only in part.
 
     Attributes:
-        before: The ID of the first message whose tool result is whole; "" = all are.
-        whole: The IDs of earlier tool calls whose results are whole.
+        before: The ID of the first message whose tool result is shown in full; "" = all are.
+        whole: The IDs of earlier tool calls whose results are shown in full.
         unsaved: The IDs of messages whose texts could not be saved to a file.
-        in_files: By the IDs of messages: the lines of a file that had the text, so that it was not saved.
-        shortened: By the IDs of messages: how much of a text is shown, characters.
+        in_files: For each message ID, the lines of an existing file that contain its text, so the text was not saved.
+        shortened: For each message ID, how many characters of its text are shown.
     """
 
     before: str
@@ -136,7 +136,7 @@ def merge_viewed_images(
 def merge_promoted(
     existing: PromotedTools | None, new: PromotedTools | None
 ) -> PromotedTools | None:
-    """Add tools of the same catalog, and drop the oldest others beyond `MAX_PROMOTED`. Another catalog replaces them.
+    """Add tools of the same catalog, and drop the oldest beyond `MAX_PROMOTED`. Tools of another catalog replace all.
 
     >>> merge_promoted({"catalog_hash": "h", "names": ["a"]}, {"catalog_hash": "h", "names": ["b", "a"]})["names"]
     ['a', 'b']

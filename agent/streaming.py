@@ -130,7 +130,7 @@ class TurnReader:
     """Turns the stream parts of one turn into events.
 
     Args:
-        message_id: The id of the message that the turn answers; None = the thread was empty, and all of it is new.
+        message_id: The id of the message that the turn answers; None = the thread was empty, so all messages are new.
     """
 
     def __init__(self, message_id: str | None) -> None:
@@ -258,7 +258,7 @@ class TurnReader:
 def delegated_usage(message: AnyMessage) -> UsageMetadata | None:
     """Return the tokens that a delegation used, from the result of its `task` call.
 
-    A run's total is the sum of the `usage_metadata` of its AI messages and of these numbers of its tool messages.
+    To get a run's total, add up `usage_metadata` of its AI messages and this number of its tool messages.
     """
     usage = message.additional_kwargs.get(SUBAGENT_USAGE_KEY)
     if not isinstance(message, ToolMessage) or not isinstance(usage, Mapping):

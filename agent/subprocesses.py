@@ -10,8 +10,8 @@ from anyio.abc import Process
 async def start_process(command: Sequence[str], **options: Any) -> Process:  # noqa: ANN401 - passed on
     """Start a process. Takes the options of `anyio.open_process`.
 
-    If the task is canceled during the start, it still gets the process, and is canceled at its next `await`. So it
-    can stop the process and wait for its end.
+    If the task is canceled during the start, it still gets the process and is canceled at its next `await`. So it can
+    stop the process and wait for it to exit.
 
     Raises:
         OSError, ValueError: The process cannot be started.

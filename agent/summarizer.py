@@ -46,11 +46,11 @@ assistant needs to continue without the original. The summary has these five sec
 ## Goals
 What each person, by name, wants.
 ## Decisions
-What was decided and why, what was done with what result, what failed; facts, names, numbers and quotes that matter.
+Decisions and their reasons, actions and their results, failures; facts, names, numbers and quotes that matter.
 ## Files
-Each file that matters, with its full path and what it is; also the paths at texts that were left out.
+Each file that matters, with its full path and what it is; also the paths given where a text was left out.
 ## Open points
-What is still to be done or answered.
+What still needs to be done or answered.
 ## People's rules
 How people want things done, and what they marked as important, in their words.
 
@@ -99,7 +99,7 @@ class Summarizer:
         self._jobs: OrderedDict[str, SummaryJob] = OrderedDict()
 
     def job(self, key: str) -> SummaryJob | None:
-        """Return the job of a thread; None if it has none, or if its failed job may be repeated."""
+        """Return the job of a thread; None if it has none, or if its job failed and may start again."""
         job = self._jobs.get(key)
         if job is not None and job.done.is_set() and not job.text:
             return job if anyio.current_time() < job.retry_at else None
@@ -130,7 +130,7 @@ class Summarizer:
             job.done.set()
 
     async def _summarize(self, config: SummarizationConfig, job: SummaryJob) -> str:
-        """Return a summary of the previous one and all of the messages, updated piece by piece."""
+        """Return a summary of the previous summary and all messages, updated piece by piece."""
         text = conversation_text(job.messages)
         prompt = config.summary_prompt or PROMPT
         room = chars_for_tokens(text, config.trim_tokens_to_summarize) or len(text)
@@ -154,14 +154,14 @@ class Summarizer:
 
 
 async def _call_model(model: BaseChatModel, prompt: str) -> str:
-    """Return the answer of the summary model. All its calls pass here."""
+    """Return the answer of the summary model. Every call to it goes through here."""
     with anyio.fail_after(DEADLINE_S):
         answer = await model.ainvoke([HumanMessage(prompt)], auxiliary_run_config("summarize"))
     return without_thinking(answer.text).strip()
 
 
 def _bounded(text: str, max_tokens: int) -> str:
-    """Return a summary without its middle if it is too long: weak models repeat instead of summarizing."""
+    """Cut the middle out of a summary that is too long: weak models repeat the text instead of summarizing it."""
     most = chars_for_tokens(text, max_tokens)
     if len(text) <= most:
         return text
@@ -188,6 +188,6 @@ def text_piece(text: str, start: int, room: int) -> str:
 
 @asynccontextmanager
 async def open_summarizer(models: ModelSource) -> AsyncIterator[Summarizer]:
-    """Open a summarizer. The exit cancels its jobs. The next run of a thread starts its job again."""
+    """Open a summarizer. Leaving the block cancels its jobs; the next run of a thread starts its job again."""
     async with background_tasks() as tasks:
         yield Summarizer(models, tasks)

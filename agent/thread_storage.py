@@ -157,7 +157,7 @@ def _force_delete(folder: Path) -> None:
     for program in (
         ["chmod", "-R", "u+rwx"],
         ["rm", "-rf"],
-    ):  # neither command follows a link below
+    ):  # neither command follows links inside the folder
         subprocess.run([*program, "--", str(folder)], capture_output=True, check=False)  # noqa: S603 - no shell
     if folder.exists():
         raise OSError(errno.ENOTEMPTY, "a thread's folder could not be removed")

@@ -1,7 +1,7 @@
 """Estimates how many tokens texts and messages take. Pure.
 
-An exact count needs each provider's tokenizer tables from the network. The rates are too high rather than too low: if
-the estimate is too low, the model rejects the history; if it is too high, the history is only summarized earlier.
+An exact count needs each provider's tokenizer tables from the network. The rates are high on purpose: if the estimate
+is too low, the model rejects the history; if it is too high, the history is only summarized earlier.
 """
 
 import math

@@ -35,7 +35,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def is_allowed(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a list of allowed tools contains a name. `bash` allows to read and stop its processes, too.
+    """Return whether a list of allowed tools contains a name. `bash` also allows the tools for its processes.
 
     >>> [is_allowed(name, ["bash"]) for name in ("bash", "kill_bash", "ls")], is_allowed("bash", ["bash_output"])
     ([True, True, False], False)

@@ -20,7 +20,7 @@ from agent.options import RunContext
 log = logging.getLogger(__name__)
 
 LANGFUSE_CLIENT = "langfuse:Langfuse"
-"""The attributes of a service's package, which must be installed."""
+"""The client class to import; its package must be installed."""
 
 FLUSH_S = 3.0
 """Time limit for flushing traces at shutdown, seconds."""
@@ -67,7 +67,7 @@ async def open_tracing(
     """Open the configured tracers. The exit flushes them within `FLUSH_S`. `run_tracer` is the caller's own.
 
     Raises:
-        TracingMisconfigured: A tracer is enabled and cannot be used.
+        TracingMisconfigured: A tracer is enabled but cannot be used.
     """
     recorders: list[HandlerFactory] = []
     flushes: list[Callable[[], None]] = []
@@ -144,8 +144,8 @@ def _open_langfuse(service: LangfuseConfig) -> tuple[HandlerFactory, Callable[[]
     )
 
     def recorder(run_id: UUID) -> BaseCallbackHandler:
-        # The trace id is explicit: next to LangSmith's tracer some spans have parents unknown to Langfuse, and each
-        # of them would start its own trace.
+        # Set the trace id: if LangSmith's tracer is also on, some spans have parents unknown to Langfuse, and each of
+        # these would start its own trace.
         handler: BaseCallbackHandler = _construct(
             "Langfuse",
             "langfuse.langchain:CallbackHandler",

@@ -31,7 +31,7 @@ _CLOSING = {tag: re.compile(rf"(?ai:</{tag}>)\s*") for tag in (*_BLOCK_TAGS, SPE
 
 
 def is_user_message(message: BaseMessage) -> bool:
-    """Return whether a person wrote a message. The framework's own human messages are hidden or named.
+    """Return whether a person wrote a message. Human messages from the framework are hidden or have a name.
 
     >>> from langchain_core.messages import HumanMessage
     >>> is_user_message(HumanMessage("hi")), is_user_message(HumanMessage("so far", name="summary"))
@@ -56,7 +56,7 @@ def strip_framework_blocks(text: str) -> str:
     kept: list[str] = []
     unclosed: set[str] = set()
     at = 0
-    # A single expression for whole blocks would take quadratic time, searching an end for each unclosed tag.
+    # A single expression for whole blocks would take quadratic time, because it searches an end for each unclosed tag.
     for opening in _OPENING.finditer(text):
         tag = (opening[1] or opening[2]).lower()
         if opening.start() < at or tag in unclosed:

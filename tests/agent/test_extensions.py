@@ -166,7 +166,7 @@ def test_a_file_that_appears_is_used_and_enables_nothing_silently(
     assert file.path == beside
     assert set(found.mcp_servers) == {"s", "t"}
     assert disabled(file) == disabled(ExtensionsFile(beside, data)) == {"a", "s"}
-    assert "still disabled, as in an earlier or another file: a, s." in caplog.text
+    assert "still disabled by another or an earlier file: a, s." in caplog.text
     put(beside, {"a": {"enabled": True}}, {"s": {"command": "x", "enabled": True}})
     assert disabled(file) == {"b"}
     data.unlink()
