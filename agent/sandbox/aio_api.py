@@ -31,11 +31,11 @@ SCRIPT_S = 300.0
 
 MAX_RESPONSE_BYTES = 16_000_000
 MAX_OUTPUT_CHARS = 2_000_000
-"""How much of a command's stdout and stderr the sandbox returns, characters; it drops the middle of longer ones."""
+"""Maximum stdout and stderr of a command that the sandbox returns, characters. It drops the middle of longer output."""
 
 CHUNK_BYTES = 256 * 1024
 
-SCRATCH = "/tmp/.parley"  # noqa: S108 - in the sandbox, which one thread has for itself
+SCRATCH = "/tmp/.parley"  # noqa: S108 - inside the sandbox, which belongs to one thread
 """Parley's folder in a sandbox."""
 
 NO_ADDRESS = (
@@ -68,11 +68,11 @@ class ProvisionerClient:
         self._headers = {"X-API-Key": api_key} if api_key else {}
 
     async def create(self, sandbox_id: str, thread_id: str) -> str:
-        """Start a sandbox unless it exists. Return its address; it need not be ready.
+        """Start a sandbox unless it exists. Return its address. The sandbox may not be ready yet.
 
         Raises:
-            SandboxLost: There is no answer, or an error of the server: try again.
-            SandboxError: The request is refused.
+            SandboxLost: No response, or a server error: try again.
+            SandboxError: The provisioner refused the request.
         """
         wanted = {"sandbox_id": sandbox_id, "thread_id": thread_id}
         answer = await self._call("POST", self._url, json=wanted)
@@ -141,7 +141,7 @@ class AioSandboxClient:
         self._url = f"{url.rstrip('/')}/v1"
 
     async def is_ready(self) -> bool:
-        """Return whether its shell works. It may answer before its shell does."""
+        """Return whether its shell works. The sandbox may respond before its shell does."""
         try:
             await self._call("GET", "sandbox")
             return (await self.run_script("echo ready", timeout_s=CALL_S)).strip() == "ready"
@@ -168,10 +168,10 @@ class AioSandboxClient:
         try:
             return float(await self.run_script(_IDLE, timeout_s=CALL_S))
         except ValueError as error:
-            raise SandboxError("the sandbox does not say when it was used") from error
+            raise SandboxError("the sandbox did not report when it was last used") from error
 
     async def open_session(self) -> str:
-        """Return the id of a new shell session. Nothing has run yet if this fails. Raises SandboxLost."""
+        """Return the id of a new shell session. If this fails, nothing has run yet. Raises SandboxLost."""
         data = await self._execute({"command": _TOUCH, "hard_timeout": CALL_S}, CALL_S)
         return str(data.get("session_id") or "")
 
@@ -185,7 +185,7 @@ class AioSandboxClient:
         timeout_s: float,
         output: OutputTail | None = None,
     ) -> CommandResult:
-        """Run a command and close its session. If it does not end by itself, or the call is cancelled, kill it.
+        """Run a command and close its session. Kill the command if it does not end by itself or the call is canceled.
 
         With `output`, its output goes there while it runs, instead of into the result.
 
@@ -276,12 +276,12 @@ class AioSandboxClient:
             command = data.get("command") or {}
             if command.get("status") not in ("pending", "running") and not any(texts):
                 return command
-            if anyio.current_time() - touched_at > CALL_S:  # other nodes see that it is in use
+            if anyio.current_time() - touched_at > CALL_S:  # shows other nodes that it is in use
                 touched_at = anyio.current_time()
                 await self.run_script(_TOUCH, timeout_s=CALL_S)
 
     async def _close_session(self, session_id: object, *, kill: bool = False) -> None:
-        """Free a session. That is not worth an error: the sandbox may be gone."""
+        """Free a session. Ignores errors, because the sandbox may be gone."""
         with contextlib.suppress(SandboxError):
             if kill:
                 signal = {"session_id": session_id, "signal": "SIGKILL"}
@@ -301,7 +301,7 @@ class AioSandboxClient:
         path: str,
         **options: Any,  # noqa: ANN401 - httpx's
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request. Raises SandboxLost for everything but success, also while the block reads the response."""
+        """Send a request. Raises SandboxLost unless it succeeds, also while the block reads the response."""
         try:
             async with self._http.stream(method, f"{self._url}/{path}", **options) as response:
                 if not response.is_success:
@@ -316,7 +316,7 @@ class AioSandboxClient:
 
 
 def find_provisioner_problem(url: str, api_key: str) -> str | None:
-    """Return why a provisioner cannot be used, or None. Blocking: asks it for its sandboxes."""
+    """Return why a provisioner cannot be used, or None. Blocking: requests its list of sandboxes."""
     if not url:
         return NO_ADDRESS
     headers = {"X-API-Key": api_key} if api_key else {}

@@ -1,4 +1,4 @@
-"""Commands that run beside the conversation: started, polled and stopped by the model, within limits."""
+"""Background commands. The model starts, polls and stops them, within limits."""
 
 import logging
 from collections import deque
@@ -20,30 +20,30 @@ log = logging.getLogger(__name__)
 
 MAX_PER_THREAD = 8
 MAX_RUNNING = 32
-"""Most commands in the background, of one thread and of all: each may use the memory of a command."""
+"""Maximum number of background commands, per thread and in total. Each may use as much memory as any other command."""
 
 IDLE_S = 600.0
-"""How long nobody has used a thread whose commands may be stopped, so that another thread can start one, seconds."""
+"""Idle time of a thread, seconds, after which its commands may be stopped to make room for another thread's."""
 
 MAX_AGE_S = 3_600.0
-"""When a command is stopped, seconds after its start."""
+"""Maximum run time of a command, seconds. It is stopped then."""
 
 MAX_ENDED = 8
-"""Most ended commands of a thread whose last output is kept until it is read."""
+"""Maximum number of ended commands per thread whose last output is kept until it is read."""
 
 STOP_S = 30.0
-"""How long to wait for the end of a stopped command, seconds."""
+"""How long to wait for a stopped command to end, seconds."""
 
 KEEP_S, KEEP_AT_EXIT_S = 60.0, 3.0
-"""How long to wait until the files of an ended command are kept, seconds: while the service runs, and when it ends."""
+"""Time limits for `KeepFiles` after a command ends, seconds: while the service runs, and when the service ends."""
 
 KeepFiles = Callable[[str], Awaitable[None]]
-"""Keeps what a thread's commands wrote. No tool call does it for a command that ends between calls."""
+"""Keeps the files that a thread's commands wrote. If a command ends between tool calls, no tool call does it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class BackgroundCommand:
-    """One command. `result` is its end for the model, if it has ended; `started_at` is on the event loop's clock."""
+    """One command. `result` tells the model how it ended, if it has; `started_at` is on the event loop's clock."""
 
     id: str
     command: str
@@ -62,7 +62,7 @@ class BackgroundCommand:
 class BackgroundCommands:
     """The background commands of all threads. They end with the block of `open_background_commands`.
 
-    Each is one `Sandbox.execute` in a task of its own, so it has the limits of every command of its sandbox.
+    Each is one call of `Sandbox.execute` in its own task, so it has the same limits as other commands of its sandbox.
 
     Args:
         tasks: Runs the commands.
@@ -79,12 +79,13 @@ class BackgroundCommands:
     async def start(
         self, thread_id: str, sandbox: Sandbox, command: str, *, timeout_s: float | None = None
     ) -> BackgroundCommand:
-        """Start a command. It is stopped after `timeout_s` seconds; None = after `MAX_AGE_S`.
+        """Start a command, and stop it after `timeout_s` seconds; None = after `MAX_AGE_S`.
 
-        If too many are running, those of the thread that nobody has used for the longest time are stopped first.
+        If too many commands are running, this first stops those of the thread that has been idle longest.
 
         Raises:
-            SandboxError: Too many are running, of this thread, or all of threads that were used within `IDLE_S`.
+            SandboxError: This thread has too many running commands, or all threads together do and none of them has
+                been idle for `IDLE_S`.
         """
         await self._make_room(thread_id)
         started = BackgroundCommand(
@@ -96,7 +97,7 @@ class BackgroundCommands:
         return started
 
     def running(self, thread_id: str) -> list[BackgroundCommand]:
-        """Return the running commands of a thread, the oldest first. The thread counts as used."""
+        """Return the running commands of a thread, the oldest first. This counts as a use of the thread."""
         self._use(thread_id)
         return self._running(thread_id)
 
@@ -143,7 +144,7 @@ class BackgroundCommands:
             self._used_at[thread_id] = anyio.current_time()
 
     async def _make_room(self, thread_id: str) -> None:
-        """Stop commands of the threads that are unused for the longest time, until there is room. Raises as `start`."""
+        """Stop commands of the threads that have been idle longest, until there is room. Errors: see `start`."""
         while True:
             if len(self.running(thread_id)) >= MAX_PER_THREAD:
                 raise SandboxError(
@@ -180,7 +181,7 @@ class BackgroundCommands:
         return found
 
     def _report(self, thread_id: str, command: BackgroundCommand) -> str:
-        """Return the unread output and the state. An ended command is forgotten: all of it was read."""
+        """Return the unread output and the state. Forget an ended command, because all of its output was read."""
         output = command.output.take()
         if not command.ended.is_set():
             state = f"[{command.id} is running, {command.age_s} s]"
@@ -234,6 +235,6 @@ class BackgroundCommands:
 
 @asynccontextmanager
 async def open_background_commands(keep_files: KeepFiles) -> AsyncIterator[BackgroundCommands]:
-    """Open the background commands. Leaving the block stops them and waits for their end."""
+    """Open the background commands. Leaving the block stops them and waits until they end."""
     async with background_tasks() as tasks:
         yield BackgroundCommands(tasks, keep_files)

@@ -201,7 +201,7 @@ def _bind_mounts(mounts: Iterable[Mount]) -> Iterable[str]:
 
 
 def _parents(path: str, made: set[str]) -> Iterable[str]:
-    """Create the parents of a path with access for all users: parents that bubblewrap creates are only for root."""
+    """Create the parents of a path for all users: those that bubblewrap creates are accessible only to root."""
     for parent in reversed(PurePosixPath(path).parents):
         if str(parent) not in made:
             made.add(str(parent))
@@ -212,8 +212,8 @@ def _preamble(limits: ProcessLimits) -> str:
     """Return the script that sets its own limits, then executes the command.
 
     The memory limit is on data, not on address space: Go, V8 and the JVM reserve far more than they use. The process
-    limit is set inside, where only the sandbox's processes count. Limits that are already lower cannot be raised, and
-    these errors are hidden.
+    limit is set inside, where only the sandbox's processes count. Lower existing limits cannot be raised; the script
+    hides these errors.
     """
     kib = 1024
     wanted = {

@@ -71,8 +71,9 @@ class DiskUsage:
 def measure_usage(folder: Path, uid: int | None = None) -> DiskUsage:
     """Measure a folder. With `uid`, also make this user the owner of its content.
 
-    Walks by descriptors and follows no symlink. Files with several hard links keep their owner, because they may have
-    a name elsewhere. Folders without permissions for their own user get them back, so that nothing hides in them.
+    Walks by descriptors and follows no symlink. Files with several hard links keep their owner, because they may also
+    have a name outside the folder. Folders without permissions for their own user get them back, so that nothing hides
+    in them.
 
     Raises:
         OSError: The folder cannot be read.

@@ -98,7 +98,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
     def has_network(self) -> bool | None:
         if self._config.network in (INTERNAL, "none"):
             return False
-        return True if self._config.network in ROUTED else None  # others may be internal
+        return True if self._config.network in ROUTED else None  # other networks may be internal
 
     @override
     def _shell(self, thread_id: str, table: MountTable) -> Shell:
@@ -106,7 +106,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
 
     @override
     async def run_maintenance(self) -> None:
-        """Remove the containers of an earlier process, then remove idle ones until cancelled."""
+        """Remove the containers of an earlier process, then remove idle ones until canceled."""
         await self._remove_leftovers()
         idle = self._config.idle_timeout_seconds
         while idle > 0:
@@ -136,7 +136,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
     ) -> str:
         container = self._containers.setdefault(thread_id, _Container())
         with container.command():
-            # Do this before the start: the container's user must be able to enter the workspace.
+            # Open permissions before the start: the container's user must be able to enter the workspace.
             await anyio.to_thread.run_sync(open_permissions, self._folders.folders(thread_id))
             async with container.lock:
                 spec = await self._ensure_started(thread_id, container, table)
@@ -209,7 +209,7 @@ class DockerSandboxProvider(FolderSandboxProvider):
             await self._start(spec)
             is_running = True
         finally:
-            if not is_running:  # failed or cancelled: remove a half-started container
+            if not is_running:  # failed or canceled: remove a half-started container
                 with anyio.move_on_after(CALL_S, shield=True):
                     await self._remove(container)
         return spec

@@ -13,7 +13,7 @@ MAX_DIFF_CHARS = 4_000
 
 MAX_LINE_CHARS = 500
 MAX_DIFF_LINES = 4_000
-"""Most lines to compare between the first and the last change: comparing takes quadratic time."""
+"""Maximum number of lines to compare, from the first change to the last. Comparing takes quadratic time."""
 
 _CONTEXT = 3
 
@@ -28,7 +28,7 @@ class TextEdit:
 
 
 def apply_edits(text: str, edits: Sequence[TextEdit], name: str) -> str:
-    """Return the text after all edits, each applied to the result of the one before. Keeps Windows line endings.
+    """Apply the edits one after the other, and return the resulting text. Keeps Windows line endings.
 
     Args:
         text: The text.
@@ -81,19 +81,17 @@ def edit_diff(before: str, after: str) -> str:
     old, new = old[start : len(old) - tail], new[start : len(new) - tail]
     if len(old) + len(new) > MAX_DIFF_LINES:
         return f"[lines {start + 1} to {start + len(new)} contain the changes: too many to show]"
-    diff = list(unified_diff(old, new, n=_CONTEXT, lineterm=""))[
-        2:
-    ]  # without the names of the files
+    diff = list(unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]  # without the file names
     return _bounded([_moved(line, start) if line.startswith("@@ ") else line for line in diff])
 
 
 def _equal_lines(one: Iterable[str], other: Iterable[str]) -> int:
-    """Return how many lines are equal at the start of both."""
+    """Return how many lines at the start of both are equal."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _moved(header: str, skipped: int) -> str:
-    """Return a hunk's header for a text with more lines in front.
+    """Return a hunk's header with line numbers increased by `skipped`.
 
     >>> _moved("@@ -1,3 +1,4 @@", 10)
     '@@ -11,3 +11,4 @@'

@@ -16,7 +16,7 @@ In a test with 40 texts of invoice words per encoding, at least 39 were detected
 """
 
 SAMPLE_BYTES = 65_536
-"""How much of a text's non-ASCII lines detection reads, bytes."""
+"""Maximum size of the sample of non-ASCII lines that detection reads, bytes."""
 
 
 class FileText(NamedTuple):

@@ -1,11 +1,11 @@
-"""FileSync: keeps a thread's files on this machine and in a sandbox elsewhere the same.
+"""FileSync: synchronizes a thread's files between this machine and a remote sandbox.
 
-The files on this machine count: people's uploads arrive there, answers send them from there, and a sandbox may be
-deleted at any time. Before a command, what changed here goes to the sandbox; after it, what changed there comes back.
-If both changed a file meanwhile, the command's version is kept. Links and special files stay in the sandbox.
+This machine has the authoritative copy: uploads arrive here, answers send files from here, and a sandbox may be deleted
+    at any time. Before a command, changes made here are pushed to the sandbox; after it, changes made there are pulled
+    back. If a file changed on both sides, the command's version wins. Links and special files stay in the sandbox.
 
-What comes back is untrusted: only regular files and folders that this module asked for are written, below the
-thread's own folders, without following links, within the thread's disk quota.
+Pulled files are untrusted. This module writes only regular files and folders that it requested, only below the thread's
+own folders, without following links, and within the thread's disk quota.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ tar -C / --no-recursion --null -T {SCRATCH}/wanted -cf {SCRATCH}/pull.tar
 
 
 class FileSync:
-    """Exchanges the files of one thread with its sandbox. Only one call at a time.
+    """Exchanges the files of one thread with its sandbox. Calls must not overlap.
 
     Args:
         sandbox: The sandbox.
@@ -92,11 +92,11 @@ class FileSync:
             await to_thread.run_sync(lambda: mark.unlink(missing_ok=True))
         self._is_shared = answer.strip() == "shared"
         self._there = await self._list()
-        # Nobody knows whose these are: everything that is not here goes at the first push.
+        # The origin of these files is unknown: the first push deletes every file that does not exist on this machine.
         self._here = dict.fromkeys(self._there, (0, "unknown"))
 
     async def push(self, mounts: Sequence[Mount]) -> None:
-        """Send what changed here since the last exchange.
+        """Send the changes made here since the last exchange.
 
         Args:
             mounts: The folders to send.
@@ -109,7 +109,7 @@ class FileSync:
         own = [mount for mount in mounts if mount in self._written]
         read_only = [mount for mount in mounts if mount not in self._written]
         if sent := await self._send(own):
-            # A command that still runs may have changed other files: `pull` fetches those.
+            # A command that is still running may have changed other files. `pull` fetches them.
             there = await self._list()
             kept = {path: stamp for path, stamp in self._there.items() if path not in sent}
             self._there = kept | {path: there[path] for path in sent if path in there}
@@ -119,14 +119,14 @@ class FileSync:
             except SandboxLost:
                 raise
             except SandboxError as error:
-                # For example, the provisioner mounts skills of its own there, which nobody can write.
+                # For example, the provisioner mounts its own skills there, and nobody can write to them.
                 log.warning("read-only folders cannot be copied into the sandbox: %s", error)
                 self._sends_read_only = False
 
     async def pull(self) -> str:
-        """Fetch what changed in the sandbox. Return a sentence for the model if not all of it could be kept, else "".
+        """Fetch the changes in the sandbox. Return a sentence for the model if some could not be kept, else "".
 
-        The next call fetches what is missing, if the sandbox still exists.
+        The next call fetches the missing changes, if the sandbox still exists.
         """
         try:
             there = await self._list()
@@ -160,7 +160,7 @@ class FileSync:
         return frozenset((*changed, *gone))
 
     async def _list(self) -> dict[str, Stamp]:
-        """Return the files and folders that commands may have changed, and mark the sandbox as used."""
+        """List the files and folders that commands may have changed, and mark the sandbox as used."""
         roots = tuple(mount.virtual for mount in self._written)
         if self._is_shared:
             await self._sandbox.run_script(f"touch {SCRATCH}/used")
@@ -168,7 +168,7 @@ class FileSync:
         await self._sandbox.run_script(
             f"mkdir -p {SCRATCH} {' '.join(roots)}; touch {SCRATCH}/used; "
             f"find {' '.join(roots)} -mindepth 1 \\( -type f -o -type d \\) "
-            f"-printf '%y %s %T@ %p\\0' > {SCRATCH}/list || :"  # a folder may disappear meanwhile
+            f"-printf '%y %s %T@ %p\\0' > {SCRATCH}/list || :"  # a folder may disappear while find runs
         )
         async with anyio.TemporaryDirectory() as scratch:
             target = Path(scratch) / "list"
@@ -202,9 +202,9 @@ class FileSync:
     def _apply(
         self, table: MountTable, archive: Path, changed: Mapping[str, Stamp], gone: Collection[str]
     ) -> dict[str, Stamp]:
-        """Write the changes here. Return the new stamps. Blocking."""
+        """Write the fetched changes to this machine. Return the new stamps. Blocking."""
         before = _scan(self._written)
-        for path in sorted(gone, reverse=True):  # what is in a folder before the folder
+        for path in sorted(gone, reverse=True):  # a folder's content before the folder itself
             if path in before and before[path] == self._here.get(path):
                 files.remove(files.resolve_path(table, path, write=True))
         written: dict[str, Stamp] = {}
@@ -241,7 +241,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 
 def _pack(archive: Path, table: MountTable, paths: Sequence[str], gone: Sequence[str]) -> None:
-    """Write an archive of files, and of the list of deleted ones. Leaves out what has disappeared. Blocking.
+    """Write an archive of the files and of the list of deleted files. Skips files that have disappeared. Blocking.
 
     Raises:
         SandboxError: A file changed while it was read, or there is no space for the archive.
@@ -272,7 +272,7 @@ def _pack_one(tar: tarfile.TarFile, table: MountTable, path: str) -> None:
 
 
 def _read_list(file: Path, roots: tuple[str, ...]) -> dict[str, Stamp]:
-    """Parse what `find` wrote. Leaves out names that Parley's paths cannot express. Blocking."""
+    """Parse the output of `find`. Skips names that Parley's paths cannot express. Blocking."""
     found: dict[str, Stamp] = {}
     for record in file.read_bytes().split(b"\0"):
         with contextlib.suppress(ValueError, PathNotAllowed):

@@ -109,7 +109,7 @@ def read_for_change(path: ResolvedPath) -> FileText:
 
 
 def _require_same(path: ResolvedPath, content: bytes, found: FileText) -> None:
-    """Check that writing a text back would reproduce the file. For UTF-8 it always does."""
+    """Check that writing the text back would reproduce the file, as it always does for UTF-8."""
     if found.encoding != UTF_8 and encode_text(*found) != content:
         raise SandboxError(
             f"the file seems to be {found.encoding}, but saving it would change other parts of it. Nothing was "
@@ -146,7 +146,7 @@ def _decode(path: ResolvedPath, content: bytes) -> FileText:
 
 
 def write_text(path: ResolvedPath, content: str, encoding: str = UTF_8) -> None:
-    """Replace a file atomically; missing folders are created.
+    """Replace a file atomically. Creates missing folders.
 
     Raises:
         SandboxError: It cannot be written, or the encoding lacks a character.
@@ -185,7 +185,7 @@ def append_text(path: ResolvedPath, content: str) -> None:
 
 
 def write_stream(path: ResolvedPath, source: IO[bytes], mode: int) -> None:
-    """Replace a file by what a stream contains, atomically; missing folders are created.
+    """Replace a file with the content of a stream, atomically. Creates missing folders.
 
     Raises:
         SandboxError: It cannot be written.
@@ -206,7 +206,7 @@ def write_stream(path: ResolvedPath, source: IO[bytes], mode: int) -> None:
 
 
 def make_folder(path: ResolvedPath) -> None:
-    """Create a folder and those above it. Raises SandboxError."""
+    """Create a folder and its missing parents. Raises SandboxError."""
     inside = dataclasses.replace(path, parts=(*path.parts, "."))
     with os_errors_explained(path.virtual), _parent(inside, create=True):
         pass

@@ -40,7 +40,7 @@ MAX_METERS = 256
 
 
 Shell = Callable[[str, float, OutputTail | None], Awaitable[str]]
-"""Runs a command with a deadline in seconds, and an output or None; see `Sandbox.execute`."""
+"""Runs a command. Takes the shell text, a deadline in seconds, and an output or None; see `Sandbox.execute`."""
 
 
 class LocalSandbox(Sandbox):
@@ -198,14 +198,14 @@ class LocalSandbox(Sandbox):
         return resolved.virtual
 
     async def _search(self, roots: Sequence[SearchRoot], query: GrepQuery) -> dict[str, Any]:
-        """Run `search.py` as a child process; it is killed when the deadline cancels this call."""
+        """Run `search.py` as a child process, which is killed when the deadline cancels this call."""
         prefixes = [root.prefix for root in roots]
         with ExitStack() as stack:
 
             def open_roots() -> list[int]:
                 return [stack.enter_context(files.open_path(root.path)) for root in roots]
 
-            # Enter it inside the thread, so that descriptors are closed even if this call is cancelled.
+            # Open the files inside the thread, so that they are closed even if this call is canceled.
             descriptors = await to_thread.run_sync(open_roots)
             done = await anyio.run_process(
                 [sys.executable, "-I", "-S", search.__file__, *map(str, descriptors)],
@@ -273,14 +273,14 @@ class FolderSandboxProvider(SandboxProvider):
 
     @override
     async def release(self, sandbox_id: str) -> None:
-        """Do nothing: processes in the background belong to the conversation, not to a call."""
+        """Do nothing: background processes belong to the conversation, not to one call."""
 
     @override
     async def aclose(self) -> None:
-        """Do nothing: `BackgroundCommands` ends what runs, and other commands end with their calls."""
+        """Do nothing: `BackgroundCommands` stops background processes, and other commands end with their calls."""
 
     def _meter(self, thread_id: str) -> DiskMeter:
-        """Return the thread's meter, which everything that writes the thread's files shares."""
+        """Return the thread's meter, which all writers of its files share."""
         meter = self._meters.pop(thread_id, None)
         if meter is None:
             meter = DiskMeter(self._folders.folders(thread_id).root, self._disk)

@@ -1,4 +1,4 @@
-"""File locks: one for each (sandbox, path) that is being changed."""
+"""File locks, one for each (sandbox, path) while it is changed."""
 
 import threading
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 
 class PathLocks:
-    """Serializes changes to a file. Held in worker threads for one small file operation."""
+    """Serializes changes to a file. Worker threads hold a lock for one small file operation."""
 
     def __init__(self) -> None:
         # Weak, so that a lock exists only while a thread holds it or waits for it.

@@ -14,8 +14,8 @@ MAX_ENTRIES = 200_000
 def open_permissions(folders: ThreadFolders) -> None:
     """Give every user write access to the thread's files. On this machine, only the service can reach their folder.
 
-    The container's user has a different id. Its umask makes the files it creates accessible to the service. Files
-    with several hard links stay unchanged, because they may have a name elsewhere.
+    The container's user has a different id. Its umask makes the files it creates accessible to the service. Files with
+    several hard links stay unchanged, because they may also have a name outside the folder.
     """
     folders.root.chmod(0o700)
     folders.user_data.chmod(0o711)
@@ -23,7 +23,7 @@ def open_permissions(folders: ThreadFolders) -> None:
     left = MAX_ENTRIES
     for folder in (folders.workspace, folders.uploads, folders.outputs):
         if stat.S_IMODE(folder.stat().st_mode) & _ALL != _ALL:
-            folder.chmod(_ALL)  # nobody else can enter its parent
+            folder.chmod(_ALL)  # only the service can enter its parent
         for _, names, others, descriptor in os.fwalk(folder, follow_symlinks=False):
             for name in (*names, *others):
                 left -= 1

@@ -32,7 +32,7 @@ class ProcessSpec:
 
     Attributes:
         argv: Program and arguments.
-        environment: All of its variables; None = those of this process.
+        environment: All of its environment variables; None = a copy of this process's.
         cwd: Working folder.
         descriptors: Open files that it inherits.
     """
@@ -52,8 +52,8 @@ async def run_process(
 ) -> CommandResult:
     """Run a command until it ends, its deadline passes, or the watchdog stops it.
 
-    Its stdin is empty. With `output`, both of its streams go there instead of into the result. When the command ends or
-    is stopped, or this call is cancelled, its process group is killed.
+    Its stdin is empty. With `output`, stdout and stderr go there instead of into the result. Its process group is
+    killed when the command ends or is stopped, or when this call is canceled.
 
     Raises:
         SandboxError: The command cannot be started.

@@ -1,4 +1,4 @@
-"""Measures what a command's processes hold: memory, sockets and deleted files. Reads /proc; blocking."""
+"""Measures the memory, sockets and deleted files that a command's processes hold. Reads /proc; blocking."""
 
 import os
 import stat
@@ -129,7 +129,7 @@ def _inodes_on(disk: int, maps: Iterable[list[str]]) -> set[int]:
 
 
 def _passed_descriptors(pid: int) -> int:
-    """Return how many descriptors are in transit in a process's sockets, where nothing else shows them."""
+    """Return how many descriptors are in transit in a process's sockets. They are not listed anywhere else."""
     return sum(
         int(line.split()[1])
         for folder in _descriptor_folders(pid, "fdinfo")

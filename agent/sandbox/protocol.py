@@ -85,13 +85,13 @@ class Sandbox(Protocol):
     ) -> str:
         """Run a shell command in the workspace. Return its output, formatted by `CommandResult.text`.
 
-        Stdin is empty. When the deadline passes or the call is cancelled, everything the command started is
+        Stdin is empty. When the deadline passes or the call is canceled, all processes that the command started are
         killed. Background processes do not outlive the call, as far as the sandbox can enforce it.
 
         Args:
             command: Shell text.
             timeout_s: Time limit, seconds; the output says so if it is exceeded.
-            output: Receives the output while the command runs; the result then has only how it ended.
+            output: Receives the output while the command runs; the result then says only how it ended.
 
         Raises:
             CommandsDisabled: This sandbox runs no commands.
@@ -127,7 +127,7 @@ class SandboxProvider(Protocol):
         ...
 
     async def acquire(self, thread_id: str) -> Sandbox:
-        """Return the thread's sandbox, ready for use. Acquiring again gives the same files.
+        """Return the thread's sandbox, ready for use. Every call for a thread returns the same files.
 
         Raises:
             ThreadIdInvalid, SandboxError: The sandbox cannot be provided.
@@ -139,11 +139,11 @@ class SandboxProvider(Protocol):
         ...
 
     async def run_maintenance(self) -> None:
-        """Remove idle sandboxes until cancelled. Return at once if there is nothing to maintain."""
-        return  # a body, because the method would otherwise be abstract
+        """Remove idle sandboxes until canceled. Return at once if there is nothing to maintain."""
+        return  # without a body, the method would be abstract
 
     async def aclose(self) -> None:
-        """Stop everything that still runs. Do not acquire sandboxes afterwards."""
+        """Stop all running commands. Do not acquire sandboxes afterwards."""
         ...
 
 

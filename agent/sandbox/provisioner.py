@@ -1,4 +1,4 @@
-"""Sandboxes from a provisioner: one per thread, over HTTP. They run commands; files stay on this machine too."""
+"""Sandboxes from a provisioner, one per thread, used over HTTP. They run commands on a copy of the thread's files."""
 
 import hashlib
 import logging
@@ -42,12 +42,12 @@ STOP_S = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class _ThreadSandbox(SandboxUse):
-    """A thread's sandbox. Its lock is held while files are exchanged, too.
+    """A thread's sandbox. Its lock is also held while files are exchanged.
 
     Attributes:
         client: None = there is none.
         sync: Exchanges files with it.
-        has_unread: Whether a command that was cancelled may have changed files.
+        has_unread: Whether a canceled command may have changed files that were not fetched.
     """
 
     client: AioSandboxClient | None = None
@@ -55,12 +55,12 @@ class _ThreadSandbox(SandboxUse):
     has_unread: bool = False
 
     def forget(self, client: AioSandboxClient) -> None:
-        """Let the next command start another one."""
+        """Forget a lost sandbox, so that the next command starts another one."""
         if self.client is client:
             self.client = self.sync = None
 
     async def pull(self) -> str:
-        """Fetch the files that commands have changed so far: see `FileSync.pull`. The lock must be held."""
+        """Fetch the files that commands have changed so far; see `FileSync.pull`. The caller holds the lock."""
         if self.sync is None:
             return ""
         self.has_unread = False
@@ -101,7 +101,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
         self._http = open_http_client()
         self._provisioner = ProvisionerClient(self._http, self._config.url, self._config.api_key)
         self._environment = dict(config.environment)
-        # Another node may run a command that lasts as long as commands may.
+        # Another node may be running a command, which may take up to its time limit.
         self._idle_s = max(self._config.idle_timeout_seconds, config.bash_command_timeout)
         self._home = installation_id(folders.folders("any").root.parent)[:8]
         self._sandboxes: dict[str, _ThreadSandbox] = {}
@@ -114,7 +114,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
 
     @override
     async def acquire(self, thread_id: str) -> Sandbox:
-        """Return the thread's sandbox. The file tools see what commands that still run have written so far."""
+        """Return the thread's sandbox. The file tools also see files that running commands have written so far."""
         used = self._sandboxes.get(thread_id)
         if used is not None and (used.commands or used.has_unread):
             async with used.lock:
@@ -127,7 +127,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
 
     @override
     async def run_maintenance(self) -> None:
-        """Delete idle sandboxes, those of other processes too, and those of deleted threads, until cancelled."""
+        """Delete idle sandboxes, also of other processes, and sandboxes of deleted threads, until canceled."""
         idle_s = self._config.idle_timeout_seconds
         while True:
             try:
@@ -186,7 +186,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
     ) -> tuple[AioSandboxClient, str]:
         """Return a sandbox that has the thread's files, and a new session of its shell.
 
-        A sandbox that was lost is replaced once: no command has run yet.
+        Replaces a lost sandbox once, which is safe because no command has run yet.
         """
         mounts = [mount for mount in table.mounts if mount not in self._mounts]
         async with sandbox.lock:
@@ -226,7 +226,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
                         log.info("sandbox %s is ready", sandbox_id)
                         return client
                     status = await self._provisioner.status(sandbox_id)
-                except SandboxLost:  # the provisioner may be starting, too
+                except SandboxLost:  # the provisioner itself may still be starting
                     status = ""
                 if status == "Failed":
                     await self._provisioner.delete(sandbox_id)
@@ -239,14 +239,14 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
         raise SandboxError(f"the sandbox was not ready within {limit_s:g} s: try again later")
 
     async def _delete_forgotten(self) -> None:
-        """Delete the sandboxes of threads whose folders were deleted: they hold a copy."""
+        """Delete the sandboxes of deleted threads, because they still hold copies of the files."""
         for thread_id, sandbox in list(self._sandboxes.items()):
             root = anyio.Path(self._folders.folders(thread_id).root)
             if sandbox.is_idle and not await root.exists():
                 await self._delete(thread_id, sandbox)
 
     async def _delete_idle(self) -> None:
-        """Delete the idle sandboxes of this installation: ask each when it was used, whichever process used it."""
+        """Delete this installation's idle sandboxes. Each reports its last use by any process."""
         now, idle_s = anyio.current_time(), self._config.idle_timeout_seconds
         in_use = {
             self._id(thread_id)
@@ -266,7 +266,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
                 await self._delete(thread_id, sandbox)
 
     async def _is_used(self, sandbox_id: str, url: str) -> bool:
-        """Return whether a sandbox was used recently. One that does not say so twice in a row is lost."""
+        """Return whether a sandbox was used recently. One that fails to report this twice in a row counts as lost."""
         try:
             age_s = await AioSandboxClient(self._http, url).idle_seconds()
         except SandboxError:  # another node may be starting it
@@ -280,7 +280,7 @@ class ProvisionerSandboxProvider(FolderSandboxProvider):
     async def _delete(
         self, thread_id: str, sandbox: _ThreadSandbox, *, in_use: bool = False
     ) -> None:
-        """Delete a thread's sandbox, unless a command came in the meantime (or even then, with `in_use`)."""
+        """Delete a thread's sandbox. Without `in_use`, keep it if a command has started in the meantime."""
         async with sandbox.lock:
             if sandbox.commands and not in_use:
                 return

@@ -33,7 +33,7 @@ class OutputBuffer:
         room = self._half - len(self._head)
         self._head += piece[:room]
         self._tail += piece[room:] if room < len(piece) else b""
-        # Trim only at twice the size: otherwise each small piece would move the whole tail.
+        # Trim only at twice the size. Otherwise each small piece would copy the whole tail.
         if len(self._tail) > 2 * self._half:
             self._trim()
 
@@ -63,7 +63,7 @@ class OutputBuffer:
 
 
 class OutputTail:
-    r"""Keeps the end of a stream that is read while it grows. `mask` replaces what must not be shown.
+    r"""Keeps the end of a stream that is read while it grows. `mask` replaces text that must not be shown.
 
     >>> tail = OutputTail(kept_bytes=4)
     >>> tail.append(b"abcdef")
@@ -89,7 +89,7 @@ class OutputTail:
             self._dropped += excess
 
     def take(self) -> str:
-        """Return what was added since the last call."""
+        """Return the output since the last call."""
         note = f"[{self._dropped} earlier bytes left out]\n" if self._dropped else ""
         text = self.mask(note + _decode(self._unread))
         self._unread, self._dropped = bytearray(), 0

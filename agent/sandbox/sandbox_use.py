@@ -1,4 +1,4 @@
-"""SandboxUse: which commands use a thread's sandbox, and since when none does."""
+"""SandboxUse: counts the commands that use a thread's sandbox, and records its last use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import anyio
 
 @dataclass(slots=True, kw_only=True)
 class SandboxUse:
-    """The use of a thread's sandbox that is started and deleted by Parley.
+    """The use of a thread's sandbox that Parley starts and deletes.
 
     Attributes:
         lock: Held while the sandbox is started, deleted or otherwise changed. Commands run concurrently.
@@ -28,7 +28,7 @@ class SandboxUse:
 
     @contextmanager
     def command(self) -> Iterator[None]:
-        """Count a command for as long as the block lasts."""
+        """Count a command while the block runs."""
         self.commands += 1
         try:
             yield

@@ -1,7 +1,7 @@
 """Walks folders and searches files. Standard library only: also runs as a child process with a deadline.
 
-A regular expression from the model can run forever and hold the interpreter lock. In a child process it can be
-killed. The folder is passed as an inherited descriptor, so it cannot be swapped, and no symlink below it is followed.
+A regular expression from the model can run forever and hold the interpreter lock; a child process can be killed. The
+folder is passed as an inherited descriptor, so it cannot be swapped, and no symlink below it is followed.
 """
 
 import codecs
@@ -20,7 +20,7 @@ IGNORED = frozenset(
     (
         *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", "dist", "build"),
         *(".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".idea", ".DS_Store"),
-        *(".tool-results", ".conversation"),  # what requests leave out: read or searched by path
+        *(".tool-results", ".conversation"),  # texts omitted from requests: read by path only
     )
 )
 """Names that listings and searches skip."""
@@ -127,7 +127,7 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _skip(reached: set[int], tests: list[re.Pattern[str] | None]) -> set[int]:
-    """Add the positions after a `**`, which may match no folder at all."""
+    """Add the positions after each `**`, because it may match no folder at all."""
     result = set(reached)
     for at in range(len(tests)):
         if at in result and tests[at] is None:
@@ -198,7 +198,7 @@ def search_text(descriptors: Sequence[int], query: dict[str, Any]) -> dict[str, 
 
 
 def _files(fd: int, glob: object, prefix: str) -> Iterator[tuple[str, int | None]]:
-    """Yield every file to search, open; it is closed before the next one. None = more files exist."""
+    """Yield each file to search, opened, and close it before the next one. None = more files exist."""
     if stat.S_ISREG(os.fstat(fd).st_mode):
         yield "", fd
         return
@@ -238,7 +238,7 @@ def _matching_lines(fd: int, pattern: re.Pattern[str]) -> Iterator[tuple[int, st
 
 
 def _encoding(head: bytes) -> str | None:
-    r"""Return the encoding of a file by its first bytes; None = it is binary.
+    r"""Return the encoding of a file, based on its first bytes; None = the file is binary.
 
     >>> _encoding("a".encode("utf-16")), _encoding("张三".encode("gb18030")[:-1]), _encoding(b"caf\xe9\n")
     ('utf-16', 'gb18030', 'utf-8')

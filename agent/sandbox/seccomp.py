@@ -25,7 +25,7 @@ _DENIED: dict[str, tuple[int, int | None]] = {  # x86_64, aarch64
     "clock_settime": (227, 112), "clock_adjtime": (305, 266), "acct": (163, 89), "syslog": (103, 116),
     "vhangup": (153, 58), "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None),
     "uselib": (134, None),
-    # objects without files, whose number no other limit bounds
+    # objects without files; no other limit bounds their number
     "link": (86, None), "linkat": (265, 37),
     # kernel keys, which namespaces do not separate
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),

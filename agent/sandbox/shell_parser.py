@@ -94,7 +94,7 @@ def parse_shell(text: str) -> list[ShellCommand]:
 
 
 def shell_arguments(words: Sequence[ShellWord]) -> list[str]:
-    """Return the scripts among a shell's arguments: those after `-c`."""
+    """Return the scripts among a shell's arguments: the ones after `-c`."""
     return [text.text for flag, text in pairwise(words) if re.fullmatch(r"-\w*c", flag.text)]
 
 

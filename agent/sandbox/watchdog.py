@@ -28,7 +28,7 @@ TICK_S = 0.2
 
 MIN_TICK_S = 0.005
 COUNT_S = 5.0
-"""Longest time between two counts, seconds: deletions elsewhere hide writes here."""
+"""Longest time between two counts, seconds: deletions elsewhere on the disk hide this thread's writes."""
 
 SLACK = DiskSpace(size=16 * 2**20, entries=1_000)
 """Bytes that a thread near or above its limit can write between two counts. Deleting files also takes space."""
