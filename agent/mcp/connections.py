@@ -83,7 +83,7 @@ class McpHandlers:
 
 
 class McpClient(ClientSession):
-    """Client session that knows its running calls, and records the requests whose callers were cancelled.
+    """Client session that knows its running calls, and records the requests whose callers were canceled.
 
     Args:
         reader, writer: The SDK's streams.
@@ -133,7 +133,7 @@ class McpClient(ClientSession):
                 progress_callback=call.report_progress,
             )
         except anyio.get_cancelled_exc_class():
-            # A cancelled task cannot send reliably; see `cancel_abandoned`.
+            # A canceled task cannot send reliably; see `cancel_abandoned`.
             self._abandoned.append(request_id)
             raise
         finally:
@@ -149,7 +149,7 @@ class McpClient(ClientSession):
         return parse_tools(page.get("tools")), after if isinstance(after, str) else None
 
     async def cancel_abandoned(self) -> None:
-        """Send cancellations for requests whose callers were cancelled, within `CANCEL_S`."""
+        """Send cancellations for requests whose callers were canceled, within `CANCEL_S`."""
         with anyio.move_on_after(CANCEL_S):
             while self._abandoned:
                 params = CancelledNotificationParams(

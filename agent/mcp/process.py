@@ -48,7 +48,7 @@ async def run_server_process(
     """Start a server, in this process's working folder if `cwd` is None; yield the streams for the SDK's session.
 
     Its environment consists of PATH, HOME and similar variables, and its configured `env`. On exit, its stdin is
-    closed; then its process group gets SIGTERM, then SIGKILL. Cancelling the task does not interrupt the termination.
+    closed; then its process group gets SIGTERM, then SIGKILL. Canceling the task does not interrupt the termination.
 
     Raises:
         OSError: The server cannot be started.

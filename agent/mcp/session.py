@@ -79,7 +79,7 @@ class McpSession:
         self._changed.set()
 
     async def run(self) -> None:
-        """Open the connection, keep it until `close`, and close it. Raises only if cancelled."""
+        """Open the connection, keep it until `close`, and close it. Raises only if canceled."""
         try:
             with self._connecting:
                 self._connecting.deadline = anyio.current_time() + self._connect_timeout_s

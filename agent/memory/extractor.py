@@ -98,7 +98,7 @@ class MemoryExtractor:
             return
 
         def change(current: MemoryDocument) -> MemoryDocument:
-            # The document may have changed, or the turns may have been cancelled, while the model was thinking.
+            # The document may have changed, or the turns may have been canceled, while the model was thinking.
             if any(one.is_cancelled for one, _ in queued):
                 return current
             return apply_update(

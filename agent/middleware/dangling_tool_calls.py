@@ -1,6 +1,6 @@
 """Repairs the history in requests: each tool call gets its result, and consecutive answers are joined.
 
-A turn that is cancelled between a call and its result leaves a call without a result, and providers reject every later
+A turn that is canceled between a call and its result leaves a call without a result, and providers reject every later
 request with such a history. Strict chat templates of vLLM also reject consecutive answers, which reminders and forced
 answers leave behind. Call ids and blank texts that a provider would reject are replaced. The repair changes only the
 request, not the state.

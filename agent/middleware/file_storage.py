@@ -16,7 +16,7 @@ from agent.tools.setup_agent import NAME as SETUP_AGENT
 from store.files.mirror import SHARED_AREA, FileMirror, thread_area
 
 CANCELLED_S = 3.0
-"""How long a cancelled call waits until its files are stored, seconds."""
+"""How long a canceled call waits until its files are stored, seconds."""
 
 
 class FileStorageMiddleware(AgentMiddleware[ThreadState, Any]):

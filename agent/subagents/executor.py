@@ -37,7 +37,7 @@ MAX_RUNNING_SUBAGENTS = 64
 """Maximum number of concurrent subagents of all runs: 16 runs with four each."""
 
 STOP_S = 5.0
-"""How long a parent waits for a cancelled subagent, seconds. After that, only the executor waits for it.
+"""How long a parent waits for a canceled subagent, seconds. After that, only the executor waits for it.
 
 Closing a connection to a model or sandbox takes well under a second."""
 
@@ -100,7 +100,7 @@ class SubagentExecutor:
     Args:
         group: The task group for their tasks.
         at_once: Maximum number of concurrent subagents. Others wait, within their time limit.
-        stop_s: How long a parent waits for a cancelled subagent, seconds.
+        stop_s: How long a parent waits for a canceled subagent, seconds.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SubagentExecutor:
     async def run(self, job: SubagentTask) -> SubagentResult:
         """Run a subagent, within its time limit.
 
-        If the caller is cancelled, the subagent is cancelled and awaited for up to `stop_s`.
+        If the caller is canceled, the subagent is canceled and awaited for up to `stop_s`.
         """
         execution = SubagentRun(job)
         detached_context().run(self._group.start_soon, self._run_in_task, execution)

@@ -124,7 +124,7 @@ class _TaskTool:
         try:
             outcome = await self._subagents.run(job)
         finally:
-            # Even if the run is cancelled, because a client may still read its stream.
+            # Even if the run is canceled, because a client may still read its stream.
             call.emit_finished(outcome)
         return _tool_message(
             call.runtime, result_text(outcome, kind.timeout_seconds), _status_kwargs(outcome)

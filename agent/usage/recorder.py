@@ -165,7 +165,7 @@ class UsageRecorder:
         self._add(call, _priced(row, entry))
 
     def fail(self, call_id: UUID, entry: ModelConfig, *, was_served: bool) -> None:
-        """Count a call that failed or was cancelled. `was_served`: Whether the server may have worked on it."""
+        """Count a call that failed or was canceled. `was_served`: whether the server may have processed it."""
         call = self._active.get(call_id)
         if call is None:
             return
@@ -207,7 +207,7 @@ class UsageRecorder:
             log.info("Settled %d model calls of a process that ended during them", count)
 
     async def run(self) -> None:
-        """Write finished calls until cancelled."""
+        """Write finished calls until canceled."""
         while True:
             if not self._waiting:
                 self._changed = anyio.Event()
