@@ -16,15 +16,15 @@ from agent.sandbox.background_commands import BackgroundCommand, BackgroundComma
 from agent.state import ThreadState
 
 SHOWN_CHARS = 200
-"""How much of a command the list shows, characters."""
+"""Maximum length of a command in the list, characters."""
 
 
 class BackgroundCommandsMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Appends the list to each request. The thread does not store it, and the prefix stays equal.
+    """Appends the list to each request. The thread does not store it, and the rest of the request stays the same.
 
-    It ends the last message, because strict servers refuse a second message of the user. Anthropic's package joins
-    messages of the user: there, the list is one of its own, behind the cache mark of the last message. The innermost
-    middleware, because that mark must be set before.
+    The list goes at the end of the last message, because strict servers reject a second user message in a row.
+    Anthropic's package joins such messages, so for its models the list is a separate message after the cache mark of
+    the last one. This is the innermost middleware, because that mark must be set first.
     """
 
     def __init__(self, background: BackgroundCommands) -> None:

@@ -25,7 +25,7 @@ def unique_call_ids(messages: list[AnyMessage]) -> list[AnyMessage]:
     The same history always gets the same ids, so that providers can cache requests by prefix.
 
     Args:
-        messages: The history; each message with calls is followed by their results.
+        messages: The history; each message with calls is followed by the results of the calls.
     """
     seen: set[str] = set()
     renamed: dict[str, str] = {}

@@ -32,7 +32,7 @@ class MiddlewareChain(AgentMiddleware[Any, Any]):
 
     Args:
         middleware: With `awrap_model_call` and `awrap_tool_call` hooks and tools only. A command of a model hook may
-            only update the state, by a dictionary: those of all hooks become one.
+            only update the state, with a dictionary. The updates of all hooks are merged.
     """
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
@@ -81,7 +81,7 @@ def join_middleware(
     Args:
         outer: Parley's own; None is skipped.
         extra: The embedding program's.
-        inner: Parley's own that goes inside of `extra`.
+        inner: Parley's own that goes inside `extra`.
 
     Raises:
         ValueError: Two have the same name.
@@ -102,7 +102,7 @@ async def _call_hook(
     request: ModelRequest[Any],
 ) -> ModelResponse[Any]:
     """Call a hook around the inner handler, and add the hook's update of the state to `updates`."""
-    updates.clear()  # left from an earlier call of this hook by the outer one
+    updates.clear()  # the outer hook may have called this one before
     result = await hook(request, inner)
     if isinstance(result, ModelResponse):
         return result
@@ -114,7 +114,7 @@ async def _call_hook(
 def _split_result(
     result: AIMessage | ExtendedModelResponse[Any],
 ) -> tuple[ModelResponse[Any], dict[str, Any]]:
-    """Return a hook's response and its update of the state. Raises TypeError if its command does anything else."""
+    """Return a hook's response and its state update. Raises TypeError if its command does anything else."""
     if isinstance(result, AIMessage):
         return ModelResponse(result=[result]), {}
     command = result.command

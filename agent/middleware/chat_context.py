@@ -20,7 +20,7 @@ from agent.user_messages import HUMAN, is_user_message
 class ChatContextMiddleware(AgentMiddleware[ThreadState, Any]):
     """Puts a `<speaker>` line before each person's message in a group, and appends a `<chat>` section to the prompt.
 
-    A message that no person sent has the line in private chats too, and a note about it.
+    A message that no person sent gets the line in private chats too, and a note that says so.
 
     Changes only requests; the thread keeps the original messages. A line depends only on its message, so that the
     beginning of a request stays the same from turn to turn. `name` is removed, because many servers reject names with

@@ -1,4 +1,4 @@
-"""Lists the sources that a provider's web search names, below the answer."""
+"""Lists the sources of a provider's web search below the answer."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _MARKUP = re.compile(r"[\[\]()<>*_`~|\\]+")
 class CitationsMiddleware(AgentMiddleware[ThreadState, Any]):
     """Appends the cited pages to an answer as Markdown links, unless its text links them already.
 
-    Providers return citations beside the text, where no chat shows them.
+    Providers return citations separately from the text, where no chat shows them.
     """
 
     @override
@@ -61,7 +61,7 @@ def _citations(message: AIMessage) -> Iterator[tuple[str, str]]:
 
 
 def _link_target(url: str) -> str:
-    """Return a URL that ends at the closing parenthesis of a Markdown link.
+    """Escape parentheses in a URL, so that it works as the target of a Markdown link.
 
     >>> _link_target("https://a.example/b_(c)")
     'https://a.example/b_%28c%29'

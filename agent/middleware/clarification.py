@@ -23,8 +23,8 @@ from agent.tools.ask_clarification import NAME, question_text
 class ClarificationMiddleware(AgentMiddleware[ThreadState, Any]):
     """Makes the question the turn's reply. This is the innermost middleware that may skip the model call.
 
-    A single ask_clarification call ends the run, because the tool returns directly. With other calls next to it,
-    the graph returns to the model; the model is then not called, and the run ends here.
+    A single ask_clarification call ends the run, because the tool returns directly. If the response has other calls
+    too, the graph returns to the model. This middleware then skips the model call and ends the run.
     """
 
     @override

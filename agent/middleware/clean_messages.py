@@ -12,7 +12,7 @@ _TAKEN_WHOLE = ("additional_kwargs", "response_metadata")
 
 
 def clean_message(message: M) -> M:
-    """Return a message without values that a store or server cannot take. Returns the same one if nothing changes.
+    """Return a message without values that a store or server rejects. Returns the same object if nothing changes.
 
     Call arguments stay unchanged: a call with arguments that cannot be repaired does not run.
     """

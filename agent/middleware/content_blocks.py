@@ -14,15 +14,15 @@ from agent.state import ThreadState
 
 
 class ContentBlocksMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Replaces attachments that the model does not accept with a line that says so, in requests only.
+    """Replaces each attachment that the model does not accept with a line of text, in requests only.
 
-    A model class raises an error for an unknown block, and the thread could not continue. This middleware is the
-    innermost one except ToolSchemaMiddleware, because a fallback model may accept less than the run's model.
+    Otherwise the model class would raise an error for the block, and the thread could not continue. Only
+    ToolSchemaMiddleware is further inside, because a fallback model may accept less than the run's model.
 
     Args:
-        config: Knows which models see images.
+        config: Says which models support images.
         model: The run's model.
-        supports_vision: Whether the run's model sees images.
+        supports_vision: Whether the run's model supports images.
     """
 
     def __init__(self, config: AgentConfig, model: BaseChatModel, *, supports_vision: bool) -> None:
@@ -49,5 +49,5 @@ class ContentBlocksMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _provider_name(model: BaseChatModel) -> str:
-    """Return the provider's name of a model; "" if its class has none."""
+    """Return the name that a model's provider uses for it; "" if its class has none."""
     return str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")

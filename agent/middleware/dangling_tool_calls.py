@@ -27,7 +27,7 @@ INTERRUPTED = "[Tool call was interrupted and did not return a result.]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ExpectedResult:
-    """A call that needs a result. `invalid` says why it could not run; None = it could."""
+    """A call that needs a result. `invalid` says why it could not run; None = it was valid."""
 
     id: str
     name: str
@@ -35,7 +35,7 @@ class _ExpectedResult:
 
 
 class DanglingToolCallMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Passes a repaired copy of the request on, or the same request if nothing is wrong."""
+    """Passes on a repaired copy of the request, or the same request if nothing is wrong."""
 
     @override
     async def awrap_model_call(
@@ -53,8 +53,8 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     """Return the history with the results of each message's calls right after it, in call order.
 
     Consecutive answers become one.
-    A result belongs to the nearest earlier message with a call of its id: ids may repeat in later turns.
-    Results without a call are dropped. A valid history is returned itself, not a copy.
+    A result belongs to the nearest earlier message that has a call with its id, because ids may repeat in later turns.
+    Results without a call are dropped. A valid history is returned as the same object.
     """
     if _is_valid(messages):
         return messages
@@ -63,7 +63,7 @@ def repair_history(messages: list[AnyMessage]) -> list[AnyMessage]:
     fixed: list[AnyMessage] = []
     for position, message in enumerate(named):
         if isinstance(message, ToolMessage):
-            continue  # placed after its call, or dropped without one
+            continue  # placed after its call, or dropped if it has none
         if isinstance(message, AIMessage) and fixed and isinstance(fixed[-1], AIMessage):
             fixed[-1] = _merge_answers(fixed[-1], message)
         else:
@@ -99,7 +99,7 @@ def _is_valid(messages: Sequence[AnyMessage]) -> bool:
 
 
 def _merge_answers(first: AIMessage, second: AIMessage) -> AIMessage:
-    r"""Merge two answers. The first one has no calls, because results would follow them.
+    r"""Merge two answers. The first one has no calls; otherwise their results would follow it.
 
     >>> _merge_answers(AIMessage("Half.", id="1"), AIMessage("All.", id="2")).content
     'Half.\n\nAll.'
@@ -111,7 +111,7 @@ def _merge_answers(first: AIMessage, second: AIMessage) -> AIMessage:
 
 
 def _with_valid_calls(message: AnyMessage) -> AnyMessage:
-    """Give a message's calls ids and names. New responses have them, but clients also write into threads."""
+    """Give a message's calls ids and names. Messages that clients write into threads may lack them."""
     if not isinstance(message, AIMessage) or has_valid_calls(message):
         return message
     repaired_message = repair_message(message)
@@ -164,7 +164,7 @@ def _expected_results(message: AIMessage) -> list[_ExpectedResult]:
 
 
 def _provider_calls(raw: object) -> Iterator[_ExpectedResult]:
-    """Parse the provider's form of calls, which some model classes keep without parsing it."""
+    """Parse calls in the provider's form, which some model classes keep unparsed."""
     for call in raw if isinstance(raw, list) else ():
         if isinstance(call, dict) and isinstance(call.get("id"), str) and call["id"]:
             function = call.get("function")

@@ -1,4 +1,4 @@
-"""Leaves tools out of requests until tool_search has loaded them."""
+"""Omits tools from requests until tool_search has loaded them."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from agent.tools.tool_search import ToolCatalog
 
 
 class DeferredToolsMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Shows the model the tools outside of the catalog, and then the loaded ones, in the order of loading.
+    """Shows the model the tools outside the catalog, then the loaded ones in the order of loading.
 
-    Loaded tools come last, so that those before them stay a prefix that providers have cached. Every tool can be
-    called, loaded or not: models also repeat calls that they find in the history.
+    Loaded tools come last, so that the tools before them stay a prefix that providers have cached. The model can call
+    every tool, loaded or not, because models repeat calls that they find in the history.
 
     Args:
-        catalog: The tools to leave out.
+        catalog: The tools to omit.
     """
 
     def __init__(self, catalog: ToolCatalog) -> None:

@@ -22,7 +22,7 @@ CANCELLED_S = 3.0
 class FileStorageMiddleware(AgentMiddleware[ThreadState, Any]):
     """Stores a call's files if files are kept in a bucket. If that fails, the run ends with an error.
 
-    It runs outside of everything that writes files: tools, and the middleware that shortens their results.
+    It runs outside all code that writes files: the tools, and the middleware that shortens their results.
     """
 
     def __init__(self, mirror: FileMirror) -> None:

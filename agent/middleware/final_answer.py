@@ -21,7 +21,7 @@ class FinalAnswerMiddleware(AgentMiddleware[ThreadState, Any]):
     """Decides whether an answer ends the turn. If so, queues the turn for memory, and releases the sandbox.
 
     The title is saved together with the answer, without an additional step or checkpoint. This middleware runs outside
-    of those that call the model again, such as TodoListMiddleware, so it sees one answer.
+    all middleware that calls the model again, such as TodoListMiddleware, so it sees one answer.
 
     Args:
         memory: Extracts memory from finished turns.

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 REASON_CHARS = 500
 STORED_CHARS = 200
-"""Longest name or code that is stored of a decision: models and providers write them."""
+"""Maximum length of a stored name or code, characters: models and providers choose them."""
 
 _STORED = ("code", "policy_id", "reason")
 UNKNOWN_TOOL = "unknown_tool"
@@ -64,7 +64,7 @@ def guardrail_middleware(
     is_subagent: bool = False,
     decisions: GuardrailDecisions | None = None,
 ) -> "GuardrailMiddleware | None":
-    """Return the middleware; None = no tool call is checked. `decisions`: as of the class."""
+    """Return the middleware; None = no tool call is checked. `decisions`: see the class."""
     if not config.enabled or (provider is None and not config.ask):
         return None
     return GuardrailMiddleware(
@@ -73,10 +73,10 @@ def guardrail_middleware(
 
 
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Runs a tool only if the provider, and a person where required, allows it. Otherwise the model gets the reason.
+    """Runs a tool only if the provider allows it and, where required, a person. Otherwise the model gets the reason.
 
     If a provider fails, hangs or returns something invalid, the call is denied, or allowed with `fail_closed: false`.
-    Its interrupts pass through. This middleware runs outside of tool error handling, so that a denial stays a denial.
+    Its interrupts pass through. This middleware runs outside tool error handling, so that a denial stays a denial.
 
     A skill in use approves the calls that its `allowed-tools` name, instead of a person; a provider still decides.
 
@@ -84,7 +84,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     Parallel calls keep their results.
 
     Args:
-        decisions: Stores what was refused, and what a person approved; None = only the log says it.
+        decisions: Stores denials and people's approvals; None = they are only logged.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
                 refusal = _denying_decision(decision)
             except GraphBubbleUp:
                 raise
-            except Exception as error:  # noqa: BLE001 - a provider may raise anything; no error bypasses it
+            except Exception as error:  # noqa: BLE001 - a provider may raise anything; no error may bypass it
                 refusal = self._on_provider_error(asked, error)
                 if refusal is None:
                     reason = f"the guardrail failed ({type(error).__name__})"
@@ -142,7 +142,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
         reason: str = "",
         policy: str = "",
     ) -> None:
-        """Store a decision. The call does not depend on it: an error is logged."""
+        """Store a decision. Errors are only logged, because the call does not depend on them."""
         if self._decisions is None:
             return
         runtime = request.runtime
@@ -165,7 +165,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
             log.warning("A guardrail decision was not stored: %s", error)
 
     def _needs_person(self, asked: GuardrailRequest, request: ToolCallRequest) -> bool:
-        """Return whether the configuration asks a person about this tool, and no skill in use has approved the call."""
+        """Return whether this tool requires a person's approval and no skill in use approves the call."""
         if asked.is_exempt or not matches(asked.tool_name, self._config.ask):
             return False
         for skill in self._skills.find(request.state["messages"]):
@@ -280,7 +280,7 @@ def _error_message(
     asked: GuardrailRequest, text: str, reason: str, guardrail: dict[str, str | None]
 ) -> ToolMessage:
     name = asked.tool_name or UNKNOWN_TOOL
-    # Clients that show delegations wait for the status of each one.
+    # Clients that show delegations wait for a status of each.
     stamps = status_kwargs("failed", reason) if name == TASK else {}
     return ToolMessage(
         content=text,
@@ -295,7 +295,7 @@ def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
     """Return the decision if it denies the call, None if it allows the call.
 
     Raises:
-        TypeError: It does neither. A truthy value of another type must not allow a call.
+        TypeError: It is not a decision. A truthy value of another type must not allow a call.
     """
     allow = getattr(decision, "allow", None)
     if not isinstance(allow, bool):
@@ -304,7 +304,7 @@ def _denying_decision(decision: GuardrailDecision) -> GuardrailDecision | None:
 
 
 def _clean_reason(message: str) -> str:
-    """Return a reason as a part of a sentence for the model."""
+    """Return a reason in a form that fits into a sentence for the model."""
     return _shorten(message).rstrip(".") or NO_REASON.message
 
 

@@ -17,12 +17,12 @@ SUMMARY_SHARE = 0.6
 """The share of the context size that starts a summary, unless `summarization.trigger` is set."""
 
 LEAVE_OUT_FACTOR = 4 / 3
-"""How much longer than at the start of a summary a history gets before old tool results are left out: 80 % of the
-context size. Each time, the rest of the prompt is no longer cached, so it pays to wait: a conversation of large reads
-has 89 % prefix hits with it (`make bench BENCH=agent`)."""
+"""Old tool results are left out when the history is this many times as long as when a summary starts, that is, at 80 %
+of the context size. Each time, the rest of the prompt is no longer cached, so it pays to wait: with this value, a
+conversation of large reads has 89 % prefix hits (`make bench BENCH=agent`)."""
 
 FULL_SHARE = 0.95
-"""The share of a known context size beyond which no request is sent: the rest is for errors of the estimate."""
+"""The share of a known context size that requests may use. The rest is a margin for errors of the estimate."""
 
 KEPT_SHARE = 0.12
 """The share of the context size that a summary never replaces."""
@@ -38,7 +38,7 @@ class HistorySize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSize:
-    """How much of the end of a history stays: both limits hold. `messages` None = no limit."""
+    """How much of the end of a history to keep. Both limits apply; `messages` None = no limit."""
 
     tokens: int
     messages: int | None = None
@@ -50,14 +50,14 @@ class KeptSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLimits:
-    """When a history is made shorter.
+    """The sizes at which a history is shortened.
 
     Attributes:
         window: The model's context size, tokens, or `UNKNOWN_WINDOW`.
         triggers: Any of these sizes starts a summary.
         leave_out_at: The size at which old tool results are left out, tokens.
-        full_at: The size that is not sent, tokens; None = the context size is unknown.
-        keep: What stays.
+        full_at: Requests of this size or more are not sent, tokens; None = the context size is unknown.
+        keep: How much to keep.
     """
 
     window: int
@@ -88,7 +88,7 @@ class HistoryLimits:
         )
 
     def are_reached(self, messages: int, tokens: int) -> bool:
-        """Return whether a history of this size is to be summarized."""
+        """Return whether a history of this size should be summarized."""
         return any(
             (messages if size.unit == "messages" else tokens) >= size.value
             for size in self.triggers
@@ -111,8 +111,8 @@ def _kept_size(size: ThreadSize, window: int) -> KeptSize:
 def request_tokens(messages: Sequence[AnyMessage]) -> int:
     """Estimate the tokens of a request: the usage that the last response reported, plus the messages after it.
 
-    If the last response reported none, for example because the call failed, all messages are estimated: what an earlier
-    one reported may be of a request before the history was made shorter.
+    If the last response reported none, for example because the call failed, all messages are estimated. An earlier
+    response may have reported the usage of a request that was sent before the history was shortened.
 
     >>> from langchain_core.messages import AIMessage, HumanMessage
     >>> usage = {"input_tokens": 90, "output_tokens": 10, "total_tokens": 100}
@@ -132,7 +132,7 @@ def request_tokens(messages: Sequence[AnyMessage]) -> int:
 
 
 def cut_index(messages: Sequence[AnyMessage], keep: KeptSize) -> int:
-    """Return how many messages to drop so that at most `keep` stays. At least one stays; calls keep their results.
+    """Return how many messages to drop to keep at most `keep`. Keeps at least one, and keeps results with their calls.
 
     >>> from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
     >>> call = AIMessage("", tool_calls=[{"name": "ls", "args": {}, "id": "1"}])

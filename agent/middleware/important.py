@@ -9,13 +9,13 @@ from agent.speakers import speaker_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 MAX_WORDS_CHARS = 500
-"""Longest words to remember from one place, characters."""
+"""Maximum length of the words to remember from one place, characters."""
 
 MAX_PLACES = 3
-"""Places of one message: a pasted document may call everything important."""
+"""Maximum number of places in one message: a pasted document may call everything important."""
 
 _BEFORE_CHARS = 200
-"""How much before the mark is taken from a long text: "... is 42. Remember that"."""
+"""Characters to include from before the mark in a long text: "... is 42. Remember that"."""
 
 _MARK = re.compile(
     r"""(?<!not\ )(?<!how\ )(?<!less\ )\bimportant\b | \bimportantly\b

@@ -1,4 +1,4 @@
-"""Completes empty and incomplete answers: calls the model again, and else says under the text why it ended."""
+"""Completes empty and incomplete answers: calls the model again, or adds a line that says why the text ended."""
 
 import re
 from typing import Any
@@ -41,9 +41,9 @@ Response = ModelResponse[Any]
 class IncompleteAnswerMiddleware(AgentMiddleware[ThreadState, Any]):
     """Handles answers that are empty, cut off or filtered.
 
-    If an answer is empty, or its text ends at the length limit, the model is called once more. Both parts of a text
-    become one message. Calls of a filtered answer are dropped. A line under the text says why an answer is incomplete.
-    Outside of it, others see one answer.
+    If an answer is empty, or its text ends at the length limit, this calls the model once more. Both parts of a text
+    become one message. Calls of a filtered answer are dropped. A line below the text says why an answer is incomplete.
+    Middleware outside this one sees a single answer.
 
     Args:
         safety: Whether to handle filtered answers.
@@ -89,7 +89,7 @@ class IncompleteAnswerMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _cut_text(response: Response) -> AIMessage | None:
-    """Return the answer if it is a text that ends at the length limit. None if it calls tools, or has only thinking."""
+    """Return the answer if its text ends at the length limit; None if it calls tools or has only thinking."""
     if len(response.result) != 1 or not isinstance(answer := response.result[0], AIMessage):
         return None
     is_cut = finish_kind(answer) == "length" and not is_fallback(answer)
@@ -97,7 +97,7 @@ def _cut_text(response: Response) -> AIMessage | None:
 
 
 def _continue_request(request: Request, begun: AIMessage) -> Request:
-    """Return a request for the rest of an answer. Its tokens carry the answer's id, so that clients join them."""
+    """Return a request for the rest of an answer. The new tokens have the answer's id, so that clients join them."""
     if begun.id is not None:
         request = request.override(model=model_with_message_id(request.model, begun.id))
     messages = [*request.messages, AIMessage(begun.text)]
@@ -151,7 +151,7 @@ def _is_empty_response(response: Response) -> bool:
 
 
 def _only_thought(message: AIMessage) -> bool:
-    """Return whether a model wrote nothing but thinking."""
+    """Return whether a model wrote only thinking."""
     if message.text.strip():
         return False
     usage = message.usage_metadata

@@ -31,9 +31,9 @@ from store.usage import UsageLimit, UsageLimitReached
 log = logging.getLogger(__name__)
 
 LOGGED_CHARS = 400
-"""How much of a server's rejection message is logged, characters."""
+"""Maximum length of a server's rejection message in the log, characters."""
 
-SEARCHED_CHARS = 10_000  # characters of the message that are searched for secrets
+SEARCHED_CHARS = 10_000  # characters of the message to search for secrets
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
@@ -84,10 +84,10 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     """Retries one model call, then tries the fallback models, then returns a failure message.
 
     Each retry is a new message with its own id. The text of a broken stream is not part of the thread, and clients
-    replace it. If all attempts fail, the text of the last broken stream stays, followed by a failure message.
-    If a server rejects a request with attachments, it is repeated without them, so that one damaged picture does not
-    end the turn. If a server accepts fewer pictures, only the newest are sent.
-    If a request is too long, no fallback model is tried: SummarizationMiddleware repeats it with less.
+        replace it. If all attempts fail, the text of the last broken stream stays, followed by a failure message. If a
+        server rejects a request with attachments, the request is repeated without them, so that one damaged picture
+        does not end the turn. If a server accepts fewer pictures, only the newest are sent. If a request is too long,
+        no fallback model is tried: SummarizationMiddleware repeats the request with a shorter history.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:
@@ -137,7 +137,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             # Report the failure of the requested model, not of a fallback.
             first = first or outcome
             if outcome.failure.reason == "context":
-                break  # SummarizationMiddleware makes the conversation shorter
+                break  # SummarizationMiddleware shortens the conversation
         if first is None:
             raise RuntimeError("no model to call")
         return _failure_response(request, first.failure, streamed)
@@ -184,9 +184,9 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     def _with_fewer_attachments(
         self, name: str, request: Request, outcome: Response | _FailedCall
     ) -> Request | None:
-        """Return the request with fewer attachments. None if it has none, or if the server did not reject it.
+        """Return the request with fewer attachments; None if it has none or the server did not reject it.
 
-        If the server states a limit of pictures, later requests keep to it.
+        If the server states a limit on pictures, later requests respect it.
         """
         if not isinstance(outcome, _FailedCall) or outcome.failure.reason != "request":
             return None
@@ -226,7 +226,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
                 if failure.retryable:
                     trial.failed()
                 else:
-                    trial.succeeded()  # the server works: it answered, even though it refused
+                    trial.succeeded()  # the server works: it answered, even if with a refusal
                 return _FailedCall(failure=failure, streamed=broken)
             self._report_retry(request, failure, attempt=attempt, wait_s=wait_s)
             await self._sleep(wait_s)
@@ -240,7 +240,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             *(name, failure.kind, failure.detail, attempt, self._config.max_attempts),
         )
         if failure.reason == "request":
-            # Without this log line, operators could not find out which tool or message the server rejects.
+            # Operators need this log line to find out which tool or message the server rejects.
             said = redact_error(str(error)[:SEARCHED_CHARS])[:LOGGED_CHARS]
             log.debug("Model %s rejected the request: %s", name, said)
 
@@ -251,7 +251,7 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
             return None
         if failure.retry_after_s is None:
             return float(min(config.first_wait_s * 2 ** (attempt - 1), config.max_wait_s))
-        # Longer than people wait: fail now.
+        # Nobody waits this long: fail now.
         return failure.retry_after_s if failure.retry_after_s <= config.max_retry_after_s else None
 
     def _report_retry(
@@ -270,18 +270,18 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _with_newest_pictures(request: Request, most: int | None) -> Request:
-    """Return the request with only its newest pictures. Returns the same one if it is within the limit."""
+    """Return the request with only its newest pictures; the same object if it is within the limit."""
     messages = request.messages if most is None else limit_images(request.messages, most)
     return request if messages is request.messages else request.override(messages=messages)
 
 
 def _with_listener(request: Request, streamed: _StreamedText) -> Request:
-    """Return the request with a callback on a copy of its model: runs share the original."""
+    """Return the request with a callback on a copy of its model, because runs share the original."""
     return request.override(model=listening_model(request.model, streamed))
 
 
 def _limit_response(request: Request, limit: UsageLimit) -> Response:
-    """Return the message that ends a turn because a limit leaves no room for another call."""
+    """Return the message that ends a turn when a limit leaves no room for another call."""
     words = localized_messages(request)
     texts = limit_texts(limit)
     text = words.usage_limit(limit.counter.scope).format(**texts)

@@ -126,7 +126,7 @@ def count_calls(messages: Sequence[AnyMessage], window: int) -> CallCounts:
 
 
 def _call_key(call: ToolCall) -> str:
-    """Return a key that is equal for equal calls, whatever the order of arguments."""
+    """Return a key that is equal for equal calls, regardless of the order of arguments."""
     return json.dumps([call["name"], call["args"]], sort_keys=True, default=str)
 
 

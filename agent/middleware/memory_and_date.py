@@ -22,7 +22,7 @@ def _local_now() -> datetime:
 
 
 class MemoryAndDateMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Extends the system message of each request; the state stays as it is.
+    """Extends the system message of each request. Does not change the state.
 
     Args:
         memory: The memory service.

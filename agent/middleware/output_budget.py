@@ -26,12 +26,12 @@ from agent.tools.bash import BASH
 log = logging.getLogger(__name__)
 
 MAX_STORED_CHARS = 12_000_000
-"""Longest result to save whole, characters. In UTF-8 it stays within the size that read_file and grep accept."""
+"""Longest result to save in full, characters. In UTF-8 it stays within the size that read_file and grep accept."""
 
 LISTING_TOOLS = ("ls", "glob", "grep")
 
 MAX_UNSAVED_CHARS = 30_000
-"""Longest result that the model sees whole if no file can be written, characters."""
+"""Longest result that the model sees in full if no file can be written, characters."""
 
 MAX_ACP_CHARS = 200_000
 """Longest answer of an external agent, even if `tool_output` is disabled, characters."""
@@ -40,7 +40,7 @@ MAX_ACP_CHARS = 200_000
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
     """Cleans and limits the result of a tool call. Runs outside all other tool middleware, so it sees the final result.
 
-    Tools do not shorten their results themselves, so that the model can read the omitted part in the file.
+    Tools do not shorten their results themselves. So the model can read the omitted part in the file.
 
     Args:
         config: The `tool_output` section, and the limits of single tools in `sandbox` and `mcp`.
@@ -140,7 +140,7 @@ def _messages(result: ToolResult) -> list[Any]:
 def _replace_messages(
     result: ToolResult, change: Callable[[ToolMessage], ToolMessage]
 ) -> ToolResult:
-    """Return a result with changed messages. Returns the same one if nothing changes."""
+    """Return a result with changed messages; the same object if nothing changes."""
     if isinstance(result, ToolMessage):
         return change(result)
     before = _messages(result)

@@ -1,8 +1,8 @@
-"""Marks what providers shall cache: Anthropic's `cache_control`, OpenAI's `prompt_cache_key`.
+"""Marks the parts of requests for providers to cache: Anthropic's `cache_control`, OpenAI's `prompt_cache_key`.
 
-OpenAI and most others cache the beginnings of requests by themselves, and a key sends a conversation's requests to the
-same cache. Anthropic caches only up to marks in a request, at most four: one is at the end of the system prompt without
-memory and date, which also covers the tools, and one at the end of the last message.
+OpenAI and most others cache the beginnings of requests automatically, and a key sends all requests of a conversation to
+the same cache. Anthropic caches only up to marks in the request and allows four. Parley sets two: one before memory
+and date in the system prompt, which also covers the tools, and one at the end of the last message.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ from agent.options import thread_id_for_run
 from agent.state import ThreadState
 
 CACHE_CONTROL: Mapping[str, str] = {"type": "ephemeral"}
-"""Keeps an entry for 5 minutes after its last use, the cheapest kind (platform.claude.com, prompt caching)."""
+"""Keeps an entry for 5 minutes after its last use, the cheapest option (platform.claude.com, prompt caching)."""
 
 
 class PromptCacheMiddleware(AgentMiddleware[ThreadState, Any]):
     """Adds the marks to each request of a model whose provider reads them.
 
-    Nothing changes the marked messages afterwards: only what is new in each request may come behind them.
+    Nothing may change the marked messages afterwards. Content that differs in each request comes after them.
 
-    Servers that only imitate OpenAI's get no key, because some refuse requests with unknown fields.
+    Servers with only an OpenAI-compatible API get no key, because some reject requests with unknown fields.
     """
 
     @override
@@ -44,19 +44,19 @@ class PromptCacheMiddleware(AgentMiddleware[ThreadState, Any]):
         elif getattr(request.model, "is_openai", False):
             key = thread_id_for_run(
                 request.runtime.context, get_config()
-            )  # at most 64 characters, as OpenAI wants
+            )  # at most 64 characters, as OpenAI requires
             settings = {"prompt_cache_key": key, **request.model_settings}
             request = request.override(model_settings=settings)
         return await handler(request)
 
 
 def is_anthropic(model: BaseChatModel) -> bool:
-    """Return whether a model's class is ChatAnthropic, or one for Claude at another provider."""
+    """Return whether a model's class is ChatAnthropic, or a class for Claude at another provider."""
     return any(kind.__name__.startswith("ChatAnthropic") for kind in type(model).__mro__)
 
 
 def _mark_stable_part(system: SystemMessage | None) -> SystemMessage | None:
-    """Return the system message in two blocks, of which the first one is marked."""
+    """Return the system message as two blocks, the first one marked."""
     if system is None or not isinstance(system.content, str):
         return system
     end = system.additional_kwargs.get(STABLE_CHARS, len(system.content))
@@ -67,9 +67,10 @@ def _mark_stable_part(system: SystemMessage | None) -> SystemMessage | None:
 
 
 def _mark_last_message(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with a mark at the last text of the last one. Empty texts cannot be marked.
+    """Return the messages with a mark at the last text of the last message. Empty texts cannot be marked.
 
-    A marked result is a list of blocks, so all are: the same result must look the same in the next request.
+    A marked result must be a list of blocks. All results become lists, because a result must look the same in the next
+    request.
     """
     if not messages or (marked := _marked(messages[-1])) is None:
         return messages

@@ -36,8 +36,8 @@ class SanitizationMiddleware(AgentMiddleware[ThreadState, Any]):
 
     In people's text, the opening bracket of a reserved tag becomes `&lt;`. All other text stays the same, byte for
     byte. Tool results also stay the same: their role shows where they come from, and the system prompt says that tags
-    in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them.
-    System messages from clients are appended to the agent's own, because some providers reject several.
+    in them have no meaning. Empty answers of earlier turns are dropped, because some providers reject them. System
+    messages from clients are appended to the agent's own, because some providers reject more than one.
     """
 
     @override

@@ -1,4 +1,4 @@
-"""Enforces the tools to which the skills in use restrict a run."""
+"""Restricts a run to the tools that the skills in use allow."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from agent.state import ThreadState
 
 
 class SkillToolsMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Rejects calls of tools outside of `metadata.parley-only-tools` of the skills in use.
+    """Rejects calls of tools that are not in `metadata.parley-only-tools` of the skills in use.
 
     The model's list of tools stays the same, so that providers can cache it.
 

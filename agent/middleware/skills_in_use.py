@@ -1,4 +1,4 @@
-"""Which skills are in use, the calls that they approve, and the tools that they restrict a run to. Pure."""
+"""Finds the skills in use, the calls that they approve, and the tools to which they restrict a run. Pure."""
 
 import re
 import shlex
@@ -23,14 +23,14 @@ ALWAYS_ALLOWED = frozenset(
         *("present_files", "ask_clarification", "task", "setup_agent", "tool_search"),
     }
 )
-"""Tools that no skill removes: those for reading, which read skills, for talking to the user, and for loading tools."""
+"""Tools that no skill removes: tools that read files such as skills, talk to the user, or load other tools."""
 
 _HIDES = re.compile(r"[`$<>\\\0]|(?:^|[\s;&|(])[A-Za-z_]\w*\+?=")
-"""Shell syntax that could make a command do more than its words say."""
+"""Shell syntax that could make a command do more than its words show."""
 
 
 class SkillsInUse:
-    """Finds the skills in use: from the call that read a SKILL.md until a person's next message.
+    """Finds the skills in use. A skill is in use from the call that read its SKILL.md until a person's next message.
 
     Args:
         skills: The skills listed in the agent's prompt.
@@ -40,7 +40,7 @@ class SkillsInUse:
         self._skills = {skill.location: skill for skill in skills}
 
     def find(self, messages: Sequence[AnyMessage]) -> list[Skill]:
-        """Return the skills in use, each once. A SKILL.md whose reading failed is not in use."""
+        """Return the skills in use, each once. Ignores calls that failed to read a SKILL.md."""
         found: dict[str, Skill] = {}
         results: set[str] = set()
         for message in reversed(messages):
@@ -58,9 +58,9 @@ class SkillsInUse:
 
 
 def tools_left_by(skills: Iterable[Skill]) -> frozenset[str] | None:
-    """Return the tools to which skills restrict a run, and those that are always allowed; None = all tools.
+    """Return the tools that skills allow a run, plus those that are always allowed; None = all tools.
 
-    If several restrict it, the tools of all of them are allowed.
+    If several skills restrict the run, the tools of all of them are allowed.
     """
     declared = [skill.only_tools for skill in skills if skill.only_tools is not None]
     if not declared:
@@ -70,7 +70,7 @@ def tools_left_by(skills: Iterable[Skill]) -> frozenset[str] | None:
 
 
 def approves(grants: Collection[ToolGrant], tool: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether grants approve a call. A pattern is understood for bash only: elsewhere it approves nothing.
+    """Return whether grants approve a call. Patterns work only for bash; for other tools they approve nothing.
 
     >>> grants = [ToolGrant("bash", "git:*"), ToolGrant("bash", "npm test"), ToolGrant("ls")]
     >>> [approves(grants, "bash", {"command": text}) for text in ("git log | git shortlog", "npm test", "git x; rm y")]
@@ -105,7 +105,7 @@ def _is_command_approved(text: str, patterns: Sequence[str]) -> bool:
 
 
 def _matches(command: str, pattern: str) -> bool:
-    """Match one command: `git:*` and `git *` begin with these words, other stars stand for any text."""
+    """Match one command. `git:*` and `git *` match commands that start with `git`; other stars match any text."""
     prefix = re.fullmatch(r"(.+?)(?::\*| \*)", pattern.strip())
     if prefix is not None and "*" not in prefix[1]:
         return command == prefix[1] or command.startswith(f"{prefix[1]} ")

@@ -39,13 +39,13 @@ def clamp_concurrency(requested: int) -> int:
 
 
 class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Drops `task` calls beyond those that may run at once, and answers those beyond the budget with an error.
+    """Drops `task` calls beyond the number that may run at once, and answers calls beyond the budget with an error.
 
     The tool stays in the request, because providers cache requests by prefix, and tools come first.
 
     Args:
         at_once: `task` calls kept per response, clamped to `MIN_CONCURRENT` to `MAX_CONCURRENT`.
-        budget: `task` calls that are made per message of a person.
+        budget: Maximum number of `task` calls per message of a person.
     """
 
     def __init__(self, at_once: int, budget: int) -> None:
@@ -98,7 +98,7 @@ class SubagentLimitMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def delegations_made(messages: Sequence[AnyMessage]) -> int:
-    """Return how many delegations the agent has called for since the last human message."""
+    """Return how many delegations the agent has requested since the last human message."""
     made = 0
     for message in reversed(messages):
         if isinstance(message, HumanMessage):

@@ -42,7 +42,7 @@ from agent.tools.files import find_shown_lines
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 5.0
-"""How long a turn waits for a summary before it leaves messages out without one, seconds; once for each summary."""
+"""How long a turn waits for a summary before it leaves messages out without one, seconds. Once per summary."""
 
 OVERFLOW_WAIT_S = 60.0
 """How long a turn waits for a summary after the model rejected the request as too long, seconds."""
@@ -52,17 +52,17 @@ MIN_NEW_SHARE = 0.2
 if the messages to keep are too long by themselves."""
 
 MIN_LEFT_OUT_SHARE = 0.05
-"""Smallest share of the context size by which old tool results are left out at a time: each time, the rest of the
-prompt is no longer cached."""
+"""Smallest share of the context size that leaving out old tool results must save at a time, because each time the rest
+of the prompt is no longer cached."""
 
 SUMMARY_SHARE = 0.05
 """Maximum size of a summary, and of what people marked as important, as shares of the context size."""
 
 MIN_SUMMARY_TOKENS = 1_500
-"""The same for small models, tokens."""
+"""Lower bound of this maximum for small models, tokens."""
 
 OVERFLOW_SHARES = (2, 4, 8)
-"""How much shorter the history gets with each retry after the model rejected it as too long."""
+"""Each retry after the model rejected the history as too long divides its length by one of these numbers."""
 
 Request = ModelRequest[Any]
 Response = ModelResponse[Any]
@@ -76,7 +76,7 @@ class _Sized:
     tokens: int
 
     def changed(self, history: VisibleHistory) -> "_Sized":
-        """Return another view of the same thread. Its size is the difference: no usage was reported for it."""
+        """Return another view of the same thread, with an estimated size, because no usage was reported for it."""
         if history is self.history:
             return self
         before, after = map(estimate_message_tokens, (self.history.messages, history.messages))
@@ -86,21 +86,20 @@ class _Sized:
 class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     """Makes long histories shorter, in requests only.
 
-    1. A background task summarizes the beginning of the thread, usually from 60 % of the context size on. No call
-       waits for it; the first one after it has ended uses it.
-    2. Old tool results are left out from 80 % on, many at once. If that makes room enough, nothing is summarized.
-    3. If the context size is known and would be exceeded, messages are left out without a summary, after a wait of at
-       most `max_wait_s`. The next summary covers them.
-    4. If the model rejects the request as too long, the same happens, and the call is repeated.
+    1. A background task summarizes the beginning of the thread, usually from 60 % of the context size on. No call waits
+    for it; the first call after it has ended uses it. 2. Old tool results are left out from 80 % on, many at once. If
+    that makes enough room, nothing is summarized. 3. If the context size is known and would be exceeded, messages are
+    left out without a summary, after a wait of at most `max_wait_s`. The next summary covers them. 4. If the model
+    rejects the request as too long, the same happens, and the call is repeated.
 
-    Files of the thread hold everything that is left out; the request names them. The state stores what is left out,
-    together with the model's answer. If the thread was rewound, it has no effect.
+    Files of the thread hold everything that is left out, and the request names these files. A record of the omissions
+    is saved in the state together with the model's answer. It has no effect if the thread was rewound.
 
     Args:
         config: The section; it is enabled.
-        model: The agent's model: its profile has the context size.
+        model: The agent's model. Its profile has the context size.
         summarizer: Writes the summaries.
-        texts: Saves what is left out.
+        texts: Saves the texts that are left out.
         skills: The virtual path of the skills.
         hooks: Called with the messages that requests no longer contain. Failures of hooks are logged.
         max_wait_s: How long a turn waits for one summary, seconds.
@@ -145,7 +144,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         return ExtendedModelResponse(response, Command(update=update))
 
     async def _make_shorter(self, sized: _Sized, request: Request) -> _Sized:
-        """Return a shorter history if it is too long. Start a summary if it soon will be."""
+        """Return a shorter history if it is too long. Start a summary if it will be too long soon."""
         limits, history = self._limits, sized.history
         has_gap = history.summarized < history.start
         if not (has_gap or limits.are_reached(len(history.messages), sized.tokens)):
@@ -168,7 +167,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         return await self._keep_only(sized, request, limits.window // 2)
 
     async def _keep_only(self, sized: _Sized, request: Request, tokens: int) -> _Sized:
-        """Return at most about so many tokens: without older messages, and with the longest texts shortened."""
+        """Reduce the history to about this many tokens: drop older messages, and shorten the longest texts."""
         history = sized.history
         end = history.cut(KeptSize(tokens=tokens))
         dropped = estimate_message_tokens(history.part(history.start, end))
@@ -210,8 +209,8 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         Args:
             history: The history.
             request: The request.
-            shorter: The same with what the summary model sees.
-            keep: How much of the end is not summarized.
+            shorter: The history as the summary model sees it.
+            keep: How much of the end not to summarize.
 
         Returns:
             `shorter`, with a note at texts that could not be saved.
@@ -237,7 +236,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
         return shorter
 
     async def _use_summary(self, request: Request, sized: _Sized, wait_s: float = 0.0) -> _Sized:
-        """Return the history with the summary that was finished since the last model call, if there is one."""
+        """Return the history with the summary that has finished since the last model call, if there is one."""
         history = sized.history
         job = self._summarizer.job(_job_key(request, history))
         if job is None:
@@ -265,7 +264,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
             history: The history.
             request: The request.
             end: The index.
-            text: A summary of everything before the index; None = the summary stays as it is.
+            text: A summary of everything before the index; None = keep the existing summary.
         """
         start, old = history.start, history.summary if history.start else None
         if text is None and end <= start:
@@ -304,9 +303,9 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _saved(
         self, history: VisibleHistory, request: Request, before: VisibleHistory
     ) -> VisibleHistory:
-        """Save the texts that a history shows in part, and an earlier view of it does not.
+        """Save the texts that a history shows in part but an earlier view of it shows in full.
 
-        A text that is still in the file from which the model read it is not saved.
+        Skips a text that is still in the file from which the model read it.
 
         Returns:
             The history with a note at texts that could not be saved, or are in other files.
@@ -325,7 +324,7 @@ class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     async def _lines_in_files(
         self, history: VisibleHistory, request: Request, messages: Iterable[AnyMessage]
     ) -> dict[str, str]:
-        """Return the lines of files that still have the texts that the model read, by the IDs of messages."""
+        """Return, by message ID, the lines of files that still contain the texts that the model read."""
         paths, found = history.read_paths(), dict[str, str]()
         for message in messages:
             path = paths.get(message.tool_call_id) if isinstance(message, ToolMessage) else None
@@ -352,7 +351,7 @@ def _caller(request: Request) -> RunContext:
 
 
 def _job_key(request: Request, history: VisibleHistory) -> str:
-    """Return the key of a thread's summary. Clients choose the IDs of messages, so two threads may share them."""
+    """Return the key of a thread's summary. It includes the thread's ID, because threads may share message IDs."""
     return f"{_caller(request).thread_id} {history.key}"
 
 

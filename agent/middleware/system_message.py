@@ -1,4 +1,4 @@
-"""Adds to requests: sections of the system message (several providers reject a second one), and reminders."""
+"""Adds sections to a request's system message (several providers reject a second one), and reminders to its end."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from langchain.agents.middleware.types import ModelRequest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 STABLE_CHARS = "stable_chars"
-"""Key of a system message's `additional_kwargs`: how long its beginning is that stays the same for a conversation."""
+"""Key of a system message's `additional_kwargs`: length of the beginning that stays the same in a conversation."""
 
 
 def append_to_system_message(system: SystemMessage | None, added: str) -> SystemMessage:
@@ -38,5 +38,5 @@ def append_changing_part(system: SystemMessage | None, added: str) -> SystemMess
 def add_reminder(
     request: ModelRequest[Any], text: str, name: str | None = None
 ) -> ModelRequest[Any]:
-    """Append a message of the framework to the request. The thread does not store it."""
+    """Append a message from the framework to the request. The thread does not store it."""
     return request.override(messages=[*request.messages, HumanMessage(text, name=name)])

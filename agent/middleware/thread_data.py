@@ -15,7 +15,7 @@ from agent.state import ThreadData, ThreadState
 from agent.thread_storage import ThreadStorage
 
 THREAD_DATA = ThreadData(workspace_path=WORKSPACE, uploads_path=UPLOADS, outputs_path=OUTPUTS)
-"""These are virtual paths: clients can read the state, and host paths must not leave this machine."""
+"""Virtual paths, because clients can read the state and host paths must not leave this machine."""
 
 
 class ThreadDataMiddleware(AgentMiddleware[ThreadState, Any]):

@@ -94,7 +94,7 @@ def _write_todos_tool() -> BaseTool:
 
 
 class TodoListMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Provides write_todos. LangChain's tool of this name knows no `id` and no `title`, and its middleware adds a step.
+    """Provides write_todos. LangChain's own has no `id` and no `title`, and its middleware adds a graph step.
 
     Parallel calls are rejected here, in the response. If the model gives a final answer while steps are open, it gets a
     reminder (in the request only) and is called again; the answer stays in the thread. If a summary replaced the last
@@ -127,7 +127,7 @@ def _add_plan(request: Request) -> Request:
     todos = _todos(request)
     if not todos or _is_plan_visible(request.messages):
         return asked
-    # Right after the summary, if there is one: never between a call and its result, nor after the user's message.
+    # Insert it right after the summary, if any: never between a call and its result, nor after the user's message.
     at = 1 if request.messages and request.messages[0].name == SUMMARY else 0
     reminder = HumanMessage(
         f"Your current list of steps:\n{_format_todos(todos)}",
@@ -147,7 +147,7 @@ def _is_plan_visible(messages: Sequence[AnyMessage]) -> bool:
 
 
 def _reject_parallel_calls(response: Response) -> Response:
-    """Answer each of several parallel write_todos calls with an error: it is unclear which list counts."""
+    """Answer each of several parallel write_todos calls with an error, because it is unclear which list counts."""
     calls = [
         call
         for message in response.result
@@ -169,7 +169,7 @@ def _stops_early(request: Request, response: Response) -> bool:
 
 
 def _is_final(messages: Sequence[BaseMessage]) -> bool:
-    """Return whether these messages are an answer with text and without calls in any provider's form."""
+    """Return whether these messages are an answer that has text and no calls in any provider's form."""
     last = messages[-1] if messages else None
     if not isinstance(last, AIMessage) or is_fallback(last) or not last.text.strip():
         return False
@@ -209,7 +209,7 @@ def _open_todos(request: Request) -> list[Todo]:
 
 
 def _todos(request: Request) -> list[Todo]:
-    """Return the steps in the state. Clients of the API may have written others, which are left out."""
+    """Return the valid steps in the state. API clients may also have written invalid ones."""
     found = request.state.get("todos")
     fields = Todo.__annotations__.keys()
     return [

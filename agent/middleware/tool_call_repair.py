@@ -42,7 +42,7 @@ NAME_CHARS = 64
 """Longest tool name that providers accept, characters."""
 
 MAX_ARGUMENT_CHARS = 500_000
-"""Longest arguments of a call, characters of JSON: every later request of the thread contains them."""
+"""Maximum length of a call's arguments, characters of JSON. Every later request of the thread contains them."""
 
 CUT_OFF = (
     "[Tool call was not run: your message reached the length limit, so the call may be incomplete. Write less per "
@@ -58,7 +58,7 @@ NO_OBJECT = "They must be one JSON object."
 
 DETAIL_CHARS = 500
 QUOTED_CHARS = 60
-"""How much of invalid JSON is quoted before and after an error, characters."""
+"""Number of characters of invalid JSON to quote before and after an error."""
 
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
@@ -67,9 +67,10 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS}}}")
 class ToolCallRepairMiddleware(AgentMiddleware[ThreadState, Any]):
     """Repairs each response. A call that cannot run gets the reason as its result.
 
-    Thinking between tags is removed from the text. Values that a store or server cannot take are replaced. A call with
+    Thinking between tags is removed from the text. Values that a store or server rejects are replaced. A call with
     invalid JSON becomes a call without arguments and does not run. The last call of a response that was truncated at
-    its length limit does not run either. The model reads why and can correct it. Valid calls stay unchanged.
+    its length limit does not run either. The model reads the reason and can correct the call. Valid calls stay
+    unchanged.
     """
 
     @override
@@ -91,7 +92,7 @@ def _repair_response(response: ModelResponse[Any]) -> ModelResponse[Any]:
 
 
 def repair_message(message: BaseMessage) -> BaseMessage:
-    """Return a response whose calls can be run, answered and sent to any provider; the same one if it is valid."""
+    """Return a response whose calls can be run, answered and sent to any provider; the same object if it is valid."""
     if not isinstance(message, AIMessage) or is_fallback(message):
         return message
     message = _without_thinking(clean_message(message))
@@ -116,7 +117,7 @@ def repair_message(message: BaseMessage) -> BaseMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ParsedCall:
-    """A call as the model made it; `reason` = why it is not run, None = it is run."""
+    """A call as the model made it. `reason` says why it is not run; None = it is run."""
 
     call: ToolCall
     reason: str | None = None
@@ -172,7 +173,7 @@ def _parsed(text: str | None) -> tuple[Any, str]:
 
 
 def _describe_error(error: json.JSONDecodeError) -> str:
-    r"""Return what was expected where. The thread does not keep the arguments, so they are quoted around that place.
+    r"""Describe a JSON error and quote the text around it, because the thread does not keep the arguments.
 
     >>> try:
     ...     json.loads('{"a": 1 "b": 2}')
@@ -220,7 +221,7 @@ def _rejection(request: ToolCallRequest) -> ToolMessage | None:
 
 
 def _rejection_reasons(state: Any) -> dict[str, str]:  # noqa: ANN401 - LangGraph's own type
-    """Return the rejection reasons of the response whose calls are running."""
+    """Return the rejection reasons from the response whose calls are being run."""
     messages: list[AnyMessage] = state.get("messages") or [] if isinstance(state, dict) else []
     answer = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
     found: dict[str, str] = (

@@ -21,7 +21,7 @@ def remove_tool_calls(message: AIMessage, dropped: Callable[[ToolCall], bool]) -
     A call that remains in `additional_kwargs` or in the content would be sent to the provider, which then requires its
     result. If nothing is removed, the same message is returned.
     """
-    # By position: a provider may repeat an id within one message.
+    # By position, because a provider may repeat an id within one message.
     gone = [position for position, call in enumerate(message.tool_calls) if dropped(call)]
     if not gone:
         return message
@@ -72,7 +72,7 @@ def without_tool_calls(message: BaseMessage, note: str = "") -> BaseMessage:
 
 
 def is_silence(message: AIMessage) -> bool:
-    r"""Return whether a response ends with the word by which the agent stays silent in a group.
+    r"""Return whether a response ends with `SILENCE`, with which the agent stays silent in a group.
 
     The bus hides that word only as the last line (bus/runs/replies.py), so nothing may follow it.
 

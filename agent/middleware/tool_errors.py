@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 DETAIL_CHARS = 500
 """Longest error detail, ellipsis included."""
 
-SEARCHED_CHARS = 10_000  # characters of an error that are searched for secrets
+SEARCHED_CHARS = 10_000  # characters of an error to search for secrets
 
 
 class ToolErrorMiddleware(AgentMiddleware[ThreadState, Any]):

@@ -36,8 +36,8 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
     Args:
         max_turns: Maximum number of model calls, at least 1. None = as many as fit into the run's `recursion_limit`,
             because a run that exceeds it fails without an answer.
-        max_tokens: Input and output tokens of a turn; None = no limit. The last call is the one behind which another
-            like the latest would not fit.
+        max_tokens: Maximum input and output tokens of a turn; None = no limit. A call is the last one if there would be
+            no room for two more calls as large as the latest.
     """
 
     def __init__(self, max_turns: int | None = None, max_tokens: int | None = None) -> None:
@@ -79,7 +79,7 @@ class TurnLimitMiddleware(AgentMiddleware[ThreadState, Any]):
 
 
 def _call_tokens(request: ModelRequest[Any], answer: AIMessage) -> int:
-    """Return the tokens of a call as reported, or else those of all messages, estimated."""
+    """Return the reported tokens of a call. If there are none, estimate the tokens of all messages."""
     usage = answer.usage_metadata
     return usage["total_tokens"] if usage else estimate_message_tokens(request.messages)
 

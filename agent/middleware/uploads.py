@@ -28,7 +28,7 @@ Block = dict[str, Any]
 
 
 MAX_TURNS = 256
-"""Number of turns with cached blocks: running turns, and some that wait for a person."""
+"""Number of turns with cached blocks: enough for running turns and some that wait for a person."""
 
 MAX_CACHED_IMAGE_CHARS = 64_000_000
 """Maximum total length of the images of cached turns, base64 characters."""
@@ -42,7 +42,7 @@ class _DescribedTurn:
         run_id: The run.
         newest: Position of a person's newest message; -1 = none.
         originals: By position, the newest message and all messages with files, as in the thread.
-        described: By position, the same messages with blocks, if they have one.
+        described: By position, the same messages with their blocks. Messages without a block are missing.
         uploaded: The newest message's files.
         image_chars: Length of the newest message's images in base64.
     """

@@ -1,4 +1,4 @@
-"""Says below an answer that most of an allowance is used."""
+"""Adds a line below an answer when most of an allowance is used."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ from store.usage import WARNED_PERCENT
 class UsageNoticeMiddleware(AgentMiddleware[ThreadState, Any]):
     """Appends a line to the first answer after a person or room has used `WARNED_PERCENT` of a limit.
 
-    Limits of an agent and of the service concern the operator: they are only logged.
+    Limits of an agent and of the service concern the operator, so they are only logged.
 
     Args:
-        usage: Knows the limits.
+        usage: Reports the state of the limits.
     """
 
     def __init__(self, usage: UsageRecorder) -> None:
@@ -36,7 +36,7 @@ class UsageNoticeMiddleware(AgentMiddleware[ThreadState, Any]):
     ) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1] if response.result else None
-        # After silence, the next answer that people see has the line.
+        # If the answer is silence, the next answer that people see gets the line.
         if (
             not isinstance(answer, AIMessage)
             or has_calls(answer)

@@ -32,11 +32,10 @@ _CLEARED: Command[Any] = Command(update={"viewed_images": {}})
 
 
 class ViewImageMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Adds the images of the latest turns to each request, behind the results of the calls that returned them.
+    """Adds the images of the latest turns to each request, after the results of the calls that returned them.
 
-    A line that names the file replaces an older image, and one that was viewed again later. The thread stores only
-    paths, so that checkpoints and streams stay small. The images of a request, from all sources, also have a common
-    limit.
+    A line with the file name replaces older images, and images that were viewed again later. The thread stores only
+    paths, so that checkpoints and streams stay small. A request also has a limit for its images from all sources.
     """
 
     def __init__(self, folders: ThreadStorage, images: ModelImages) -> None:
@@ -74,7 +73,7 @@ class ImagePlace:
         position: The position of their message in the request, before others are inserted.
         turn: The number of the turn, from 0.
         paths: Their virtual paths.
-        shown: Those that the model sees. The others are only named.
+        shown: The paths whose images the model sees. The others are only named.
     """
 
     position: int
@@ -84,7 +83,7 @@ class ImagePlace:
 
 
 def image_places(messages: Sequence[AnyMessage]) -> list[ImagePlace]:
-    """Return where images belong: right after the results of the calls that returned them, when all have come."""
+    """Return where images belong: right after the results of a step's calls, once all results are there."""
     places = list(_steps_with_images(messages))
     if not places:
         return []
@@ -130,7 +129,7 @@ def _with_images(
     thread: ThreadFolders,
     images: ModelImages,
 ) -> list[AnyMessage]:
-    """Return the messages with those of the places. Blocking."""
+    """Insert the messages with images at their places. Blocking."""
     until, result, at = images.deadline(), list[AnyMessage](), 0
     for place in places:
         result += messages[at : place.position]
@@ -142,7 +141,7 @@ def _with_images(
 def image_message(
     thread: ThreadFolders, place: ImagePlace, images: ModelImages, *, until: float
 ) -> HumanMessage:
-    """Return the message with the images, and lines for those that are not shown or cannot be read. Blocking."""
+    """Return a message with the images, and lines for images that are not shown or cannot be read. Blocking."""
     content: list[str | dict[Any, Any]] = [{"type": "text", "text": INTRO}]
     for path in place.paths:
         if path not in place.shown:

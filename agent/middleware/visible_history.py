@@ -1,6 +1,6 @@
 """Selects the part of a thread that the model sees: the summary, kept skill files, recent messages. Pure.
 
-Long tool results before a certain message are left out: their beginning and the path of a file stay.
+Long tool results before a certain message are replaced with their beginning and the path of a file.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ KEPT_SKILL_TOKENS_EACH = 5_000
 """Maximum size of one kept skill file, estimated tokens. Larger files are summarized."""
 
 LONG_RESULT_CHARS = 1_000
-"""Results up to this length are never left out, characters: it would save too little."""
+"""Results up to this length, in characters, are never left out: that would save too little."""
 
 SHOWN_CHARS = 200
-"""How much of the beginning of a result stays, characters: enough to recognize it."""
+"""Length of the beginning of a result that stays, characters: enough to recognize it."""
 
 INTRODUCTION = "Here is a summary of the conversation to date:"
 NO_SUMMARY = (
@@ -49,7 +49,7 @@ NOTHING_LEFT_OUT = LeftOutTexts(before="", whole=[], unsaved=[], in_files={}, sh
 
 @dataclass(frozen=True)
 class VisibleHistory:
-    """A thread, and what of it requests contain. If a message it refers to is gone, that part has no effect.
+    """A thread, and a record of the parts that requests omit. A part that refers to a missing message has no effect.
 
     Attributes:
         thread: All messages.
@@ -63,7 +63,7 @@ class VisibleHistory:
 
     @property
     def key(self) -> str:
-        """A key within a thread. The thread's ID is not enough, because subagents share that of their parent."""
+        """A key for this history within its thread. Needed because subagents share their parent's thread ID."""
         return str(self.thread[0].id) if self.thread else ""
 
     @cached_property
@@ -80,7 +80,7 @@ class VisibleHistory:
     def messages(self) -> list[AnyMessage]:
         """The messages to send. The latest user message is always among them.
 
-        Returns the thread itself if it is sent as it is.
+        Returns the thread itself if it is sent unchanged.
         """
         start = self.start
         if start == 0 and self.left_out is None:
@@ -108,7 +108,7 @@ class VisibleHistory:
         ]
 
     def without_results(self, end: int, skills: str) -> "VisibleHistory":
-        """Return the history without the long tool results before an index. Skill files read last stay.
+        """Return the history without the long tool results before an index. Keeps the skill files read last.
 
         Args:
             end: The index of the first message whose result stays.
@@ -122,26 +122,26 @@ class VisibleHistory:
         return replace(self, left_out={**left_out, "before": before, "whole": whole})
 
     def with_unsaved(self, message_ids: Collection[str]) -> "VisibleHistory":
-        """Return the history with a note at texts that no file has."""
+        """Return the history with a note at texts that could not be saved to a file."""
         if not message_ids or self.left_out is None:
             return self
         unsaved = sorted({*self.left_out["unsaved"], *message_ids})
         return replace(self, left_out={**self.left_out, "unsaved": unsaved})
 
     def with_files(self, lines: Mapping[str, str]) -> "VisibleHistory":
-        """Return the history with the lines of files that have texts, by the IDs of messages."""
+        """Return the history with, by message ID, the lines of existing files that contain its texts."""
         if not lines or self.left_out is None:
             return self
         in_files = {**self.left_out["in_files"], **lines}
         return replace(self, left_out={**self.left_out, "in_files": in_files})
 
     def shortened(self, tokens: int) -> "VisibleHistory":
-        """Return the history with the longest texts shortened so that all together have about so many tokens."""
+        """Return the history with its longest texts shortened, so that it has about `tokens` tokens in total."""
         given = [message for message in self.messages if message.id is not None]
         sizes = [estimate_message_tokens([message]) for message in given]
         most = tokens
         for count, size in enumerate(sorted(sizes)):
-            # A text may have an equal share of what shorter ones leave.
+            # Shorter texts stay whole; the longer ones get equal shares of the remaining tokens.
             most = max(tokens, 0) // (len(sizes) - count)
             if size > most:
                 break
@@ -163,7 +163,7 @@ class VisibleHistory:
 
     @cached_property
     def partial_texts(self) -> dict[str, AnyMessage]:
-        """Messages that are shown in part and have no file yet, by the path for their text."""
+        """Messages that are shown in part and not saved yet, by the path of the file for their text."""
         shown = self.part(self.start, len(self.thread))
         return {
             text_path(message): message
@@ -176,7 +176,7 @@ class VisibleHistory:
         start = self.start
         at = start + cut_index(self.part(start, len(self.thread)), keep)
         while at > start and self.thread[at].id is None:
-            at -= 1  # what a request adds to the thread cannot be found again
+            at -= 1  # a message without an id exists only in this request and cannot be found again
         return at
 
     def _latest_user_message(self, kept: Sequence[AnyMessage]) -> list[AnyMessage]:
@@ -192,7 +192,7 @@ class VisibleHistory:
 
 
 def summary_message(summary: HistorySummary, key: str) -> HumanMessage:
-    """Return the message that replaces the summarized ones."""
+    """Return the message that replaces the summarized messages."""
     parts = [f"{INTRODUCTION}\n\n{summary['text']}" if summary["text"] else NO_SUMMARY]
     if summary["text"] and summary["summarized_to"] != summary["kept_from"]:
         parts.append(NOT_COVERED)
@@ -265,7 +265,7 @@ def _shown(message: AnyMessage, left_out: LeftOutTexts, *, is_old: bool) -> AnyM
 
 
 def saved_tokens(before: Iterable[AnyMessage], after: Iterable[AnyMessage]) -> int:
-    """Return how many tokens the second list of the same messages saves."""
+    """Return how many tokens the second version of the same messages saves."""
     return sum(
         estimate_tokens(message_text(old)) - estimate_tokens(message_text(new))
         for old, new in zip(before, after, strict=True)
@@ -283,7 +283,7 @@ def _reading_calls(messages: Sequence[AnyMessage]) -> Iterator[tuple[str, str]]:
 
 
 def _kept_skill_reads(head: Sequence[AnyMessage], call_ids: Collection[str]) -> list[AnyMessage]:
-    """Return calls with their results, without the calls next to them."""
+    """Return the calls with these ids and their results, without other calls of the same messages."""
     if not call_ids:
         return []
     results = {

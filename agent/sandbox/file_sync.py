@@ -1,8 +1,8 @@
 """FileSync: synchronizes a thread's files between this machine and a remote sandbox.
 
 This machine has the authoritative copy: uploads arrive here, answers send files from here, and a sandbox may be deleted
-    at any time. Before a command, changes made here are pushed to the sandbox; after it, changes made there are pulled
-    back. If a file changed on both sides, the command's version wins. Links and special files stay in the sandbox.
+at any time. Before a command, changes made here are pushed to the sandbox; after it, changes made there are pulled
+back. If a file changed on both sides, the command's version wins. Links and special files stay in the sandbox.
 
 Pulled files are untrusted. This module writes only regular files and folders that it requested, only below the thread's
 own folders, without following links, and within the thread's disk quota.
