@@ -30,7 +30,7 @@ def messages_for(language: str | None) -> AgentMessages:
 
 
 def language_key(language: str | None) -> str:
-    """Return the key of a language tag; that of English if the language is not available.
+    """Return the key of a language tag; English's key if the language is not available.
 
     >>> language_key("zh_CN"), language_key("fr"), language_key(None)
     ('zh', 'en', 'en')

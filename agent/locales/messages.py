@@ -19,7 +19,7 @@ class AgentMessages:
     filtered: str
     """Replaces an answer that a provider's content filter left empty."""
     answer_filtered: str
-    """Appended to an answer that the filter cut off. The next four are appended in the same way."""
+    """Appended to an answer that the filter cut off. The next three texts are also appended to answers."""
     answer_cut_off: str
     answer_stopped: str
     answer_ended_oddly: str
@@ -35,19 +35,20 @@ class AgentMessages:
     sources: str
     """Heading of the list of web pages below an answer."""
     usage_limit_person: str
-    """Ends a turn at a limit of usage: `amount` is the limit, `resets` is its end. The next three likewise."""
+    """Ends a turn at a usage limit. `amount` is the limit, `resets` the time when it resets. So do the next three
+    texts."""
     usage_limit_room: str
     usage_limit_agent: str
     usage_limit_service: str
     usage_warning_person: str
-    """Appended when `percent` of the limit `amount` is used, until `resets`. The next likewise."""
+    """Appended when `percent` of the limit `amount` is used, until `resets`. So is the next text."""
     usage_warning_room: str
     default_question: str
     """Replaces a question that the model left empty."""
     approval_needed: str
-    """Shown with a tool call that a person has to approve, if the guardrail gives no reason."""
+    """Shown with a tool call that a person must approve, if the guardrail gives no reason."""
     mcp_question: str
-    """Introduces a question of the MCP server `server`. The next six are the buttons, and a note about an answer."""
+    """Introduces a question from the MCP server `server`. Next come the buttons, and a note about an unfit answer."""
     mcp_accept: str
     mcp_decline: str
     mcp_skip: str
@@ -60,9 +61,9 @@ class AgentMessages:
         return str(getattr(self, f"model_{reason}"))
 
     def usage_warning(self, scope: str) -> str:
-        """Return the line about a limit of a person or room of which most is used."""
+        """Return the line that says that most of a person's or room's limit is used."""
         return str(getattr(self, f"usage_warning_{scope}"))
 
     def usage_limit(self, scope: str) -> str:
-        """Return the message for a limit of a person, room, agent, or of the service."""
+        """Return the message for a limit of a person, a room, an agent or the service."""
         return str(getattr(self, f"usage_limit_{scope}"))
