@@ -105,7 +105,7 @@ async def tool_answer(
     result: CallToolResult,
     folders: ThreadStorage,
 ) -> ToolMessage | Command[Any]:
-    """Return a result as the answer of a tool. Saves its images, for models with vision."""
+    """Return a result in the form of a tool's answer. Saves its images for models with vision."""
     thread_id = runtime_thread(runtime)
     images: dict[str, ViewedImage] = {}
     if thread_id is not None and any(isinstance(one, ImageContent) for one in result.content):
@@ -153,7 +153,7 @@ def _caller(request: MCPToolCallRequest) -> McpCaller:
 
 
 def runtime_thread(runtime: Any) -> str | None:  # noqa: ANN401 - a ToolRuntime; None without one
-    """Return the thread of a tool's run; None = none."""
+    """Return the thread of a tool's run, or None."""
     config: Mapping[str, Any] | None = getattr(runtime, "config", None)
     try:
         return thread_id_for_run(getattr(runtime, "context", None), config)

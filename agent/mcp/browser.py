@@ -1,7 +1,7 @@
 """The preset `playwright`: a browser through Playwright's MCP server, without private networks.
 
-Its own lists of allowed origins do not cover redirects, as its help says. So all of the browser's requests go through
-a proxy that applies the rules of web_fetch (`agent/network/guarded_proxy.py`).
+The server's own lists of allowed origins do not cover redirects, as its help says. So the browser sends all requests
+through a proxy that applies the rules of web_fetch (`agent/network/guarded_proxy.py`).
 """
 
 import json
@@ -23,7 +23,7 @@ from agent.network.url_guard import UrlGuard
 PACKAGE = "@playwright/mcp@0.0.83"
 
 HIDDEN_TOOLS = frozenset({"browser_run_code_unsafe", "browser_file_upload", "browser_drop"})
-"""Tools that the model does not get: the first runs code in the server's process, the others send its files."""
+"""Tools that the model does not get. The first runs code in the server's process, the others send its files."""
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -56,13 +56,13 @@ async def run_browser_process(
 
 
 def _settings(folder: str, proxy: str) -> dict[str, Any]:
-    """Return the server's configuration. Blocking: searches PATH for a browser; otherwise Playwright's own is used."""
+    """Return the server's configuration. Blocking: searches PATH for a browser, and falls back to Playwright's own."""
     program = next(filter(None, map(shutil.which, _BROWSERS)), None)
     launch = {
         "headless": True,
-        "chromiumSandbox": os.geteuid() != 0,  # as root, Chromium has none
+        "chromiumSandbox": os.geteuid() != 0,  # Chromium has no sandbox as root
         "proxy": {"server": proxy},
-        # WebRTC is the one thing that does not use the proxy by itself.
+        # Only WebRTC would not use the proxy by default.
         "args": ["--force-webrtc-ip-handling-policy=disable_non_proxied_udp"],
         **({"executablePath": program} if program else {}),
     }

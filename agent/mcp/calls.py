@@ -1,4 +1,4 @@
-"""McpCall: one tool call on a server, which goes on while a person answers the server's question."""
+"""McpCall: one tool call on a server. It keeps running while a person answers the server's question."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -17,21 +17,21 @@ MAX_QUESTION_S = 3_600.0
 """How long a call waits for a person, seconds. A later answer repeats the call, and the server asks again."""
 
 PROGRESS_S = 1.0
-"""Shortest time between two progress texts of a call, seconds: people do not read faster, and each is an event."""
+"""Shortest time between two progress texts of a call, seconds. People do not read faster, and each text is an event."""
 
 MAX_WAITS = 10
 """A call whose server reports progress may take this many times its time limit."""
 
 MAX_SAMPLES = 10
-"""Requests to the model during one call."""
+"""Maximum number of requests to the model during one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpCallKey:
-    """Identifies a tool call of a thread in all runs that work on it. Models use an id again in later messages.
+    """Identifies a tool call of a thread in all runs that work on it. The id alone is not enough: models reuse ids.
 
     Attributes:
-        thread_id: The thread; None = none.
+        thread_id: The thread, or None.
         step: LangGraph's name of the graph step.
         call_id: The id of the model's tool call.
     """
@@ -43,13 +43,13 @@ class McpCallKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpCaller:
-    """Who calls a tool.
+    """The caller of a tool.
 
     Attributes:
         key: The call.
         messages: The texts in the language of the run.
         report: Shows a progress text to the people who watch the run.
-        can_ask: Whether the run can wait for a person's answer: not in subagents, nor without a stored thread.
+        can_ask: Whether the run can wait for a person's answer. False in subagents, and if the thread is not stored.
     """
 
     key: McpCallKey
@@ -62,7 +62,8 @@ class McpCall:
     """A call that runs in its own task.
 
     A question ends the caller's run with an interrupt. The call keeps waiting in its session, and the next run joins
-    it with the answer, so that the server does nothing twice. If the process ended meanwhile, the call is repeated.
+    it with the answer, so that the server does nothing twice. If the process has ended in the meantime, the call is
+    repeated.
 
     Args:
         caller: The run that begins the call.
@@ -102,7 +103,7 @@ class McpCall:
             self._notify()
 
     def cancel(self) -> None:
-        """End the call; the server is told."""
+        """Cancel the call, and notify the server."""
         self._scope.cancel()
 
     def result(self) -> CallToolResult:
@@ -114,10 +115,10 @@ class McpCall:
         return self._result
 
     async def wait(self, timeout_s: float) -> ElicitRequestParams | None:
-        """Wait for a question of the server; None = the call is over. Each sign of progress restarts the time limit.
+        """Wait for a question from the server; None = the call is over. Each progress report restarts the time limit.
 
         Raises:
-            TimeoutError: There was no sign of the server.
+            TimeoutError: The server reported nothing within the time limit.
         """
         with anyio.fail_after(timeout_s * MAX_WAITS):
             while self._question is None and not self.is_over:
@@ -197,7 +198,7 @@ class McpCall:
 
 
 def _do_nothing() -> None:
-    """Close no session: none is open yet."""
+    """Do nothing, because no session is open yet."""
 
 
 def progress_text(progress: float, total: float | None, message: str | None) -> str:

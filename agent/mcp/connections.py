@@ -71,10 +71,10 @@ Sample = Callable[[CreateMessageRequestParams], Awaitable[CreateMessageResult | 
 
 @dataclass(frozen=True, kw_only=True)
 class McpHandlers:
-    """What a server may send by itself.
+    """Handlers for messages that a server sends on its own.
 
     Attributes:
-        on_changed: Called when the server's tools, resources or prompts changed.
+        on_changed: Called when the server's tools, resources or prompts have changed.
         sample: Answers its requests to the model; None = it may not send any.
     """
 
@@ -88,11 +88,12 @@ class McpClient(ClientSession):
     Args:
         reader, writer: The SDK's streams.
         handlers: What to do with requests and notifications of the server.
-        tasks: For the server's requests: a person may take minutes to answer, and the session must read on.
+        tasks: Runs the handlers of the server's requests. The session keeps reading while a person takes minutes to
+            answer.
 
     Attributes:
-        instructions: What the server says about its use; "" before the handshake.
-        offers: What it offers.
+        instructions: The server's instructions for its use; "" before the handshake.
+        offers: The capabilities that it offers.
     """
 
     def __init__(self, reader: Any, writer: Any, handlers: McpHandlers, tasks: TaskGroup) -> None:  # noqa: ANN401 - the SDK's streams
@@ -120,13 +121,13 @@ class McpClient(ClientSession):
     async def send_tool_call(
         self, name: str, arguments: dict[str, Any], call: McpCall
     ) -> CallToolResult:
-        """Call a tool. The SDK's method lists all tools first, to validate structured results, which are not used."""
+        """Call a tool. The SDK's method would first list all tools to validate structured results, which go unused."""
         meta = RequestParams.Meta.model_validate(trace_headers()) if trace_headers() else None
         params = CallToolRequestParams(name=name, arguments=arguments, _meta=meta)
         request_id = self._request_id
         self._calls.append(call)
         try:
-            # Read the raw answer: the SDK rejects a whole answer because of one unknown part.
+            # Read the raw answer, because the SDK rejects a whole answer if one part is unknown.
             answer = await self.send_request(
                 ClientRequest(CallToolRequest(params=params)),
                 Result,
@@ -172,7 +173,7 @@ class McpClient(ClientSession):
         context: Any,  # noqa: ANN401, ARG002 - the SDK's signature
         params: ElicitRequestParams,
     ) -> ElicitResult:
-        """Let a person answer. The protocol does not say to which call a question belongs: take the oldest."""
+        """Let a person answer. The protocol does not say which call a question belongs to, so take the oldest one."""
         call = next((one for one in self._calls if one.caller.can_ask), None)
         return DECLINED if call is None else await call.ask(params)
 
@@ -194,11 +195,11 @@ class McpConnection:
     Attributes:
         config: Its configuration.
         tokens: OAuth tokens; None = no OAuth.
-        certificates: For HTTPS; loaded once, because loading takes about 20 ms.
+        certificates: Certificates for HTTPS. They are loaded once, because loading takes about 20 ms.
         timeout_s: Time limit for connecting. Callers limit the time for responses.
         headers: Additional headers.
         stderr: Collects the process's stderr.
-        handlers: What the server may send by itself.
+        handlers: Handlers for messages that the server sends on its own.
     """
 
     config: McpServerConfig

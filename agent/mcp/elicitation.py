@@ -1,4 +1,4 @@
-"""Questions of MCP servers to people (elicitation): one question for each field of the form. Pure."""
+"""Asks people the questions of MCP servers (elicitation): one question for each field of the form. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from agent.locales import AgentMessages
 
 MAX_FIELDS = 10
-"""Longer forms are declined: each field is a question in the chat."""
+"""Maximum number of fields. Longer forms are declined, because each field is a question in the chat."""
 
 MAX_ATTEMPTS = 3
-"""How often a field is asked for, until its answer fits."""
+"""How often to ask for a field until its answer fits."""
 
 MESSAGE_CHARS = 1_000
-"""How much of a server's text people see."""
+"""Maximum length of a server's text that people see."""
 
 ACCEPT, DECLINE, SKIP = "accept", "decline", "skip"
 
@@ -35,7 +35,7 @@ class _Unfit(ValueError):
 def ask_person(
     server: str, question: ElicitRequestParams, messages: AgentMessages, interrupt: Interrupt
 ) -> ElicitResult:
-    """Ask a person what a server wants to know. Raises what `interrupt` raises."""
+    """Ask a person what a server wants to know. Raises the errors of `interrupt`."""
     text = f"{messages.mcp_question.format(server=server)}\n\n{question.message[:MESSAGE_CHARS]}"
     form = _Form(text, messages, interrupt)
     try:
@@ -50,7 +50,7 @@ def ask_person(
 
 
 class _Ended(Exception):
-    """The form ends before its last field: the person declines, or an API client sent a whole result."""
+    """The form ends before its last field because the person declines or an API client sent a whole result."""
 
     def __init__(self, result: ElicitResult) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class _Ended(Exception):
 
 
 class _Form:
-    """Asks one question after the other."""
+    """Asks for the fields, one after the other."""
 
     def __init__(self, text: str, messages: AgentMessages, interrupt: Interrupt) -> None:
         self._text = text
@@ -126,7 +126,7 @@ class _Form:
 
 
 def _without_null(given: object) -> Mapping[str, Any]:
-    """Return a field's schema; of an optional one, which also allows null, the other variant."""
+    """Return a field's schema. For an optional field, which also allows null, return the variant that is not null."""
     schema = given if isinstance(given, Mapping) else {}
     variants = schema.get("anyOf")
     if isinstance(variants, list):

@@ -45,7 +45,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether a server refused a request without processing it, by its HTTP status."""
+    """Return whether a server's HTTP status says that it refused a request without processing it."""
     return any(
         isinstance(leaf, httpx.HTTPStatusError) and leaf.response.is_client_error
         for leaf in _leaves(error)
@@ -57,7 +57,7 @@ def _sentence(error: BaseException) -> str | None:
         return error.user_message
     if isinstance(error, httpx.HTTPStatusError):
         return f"it responded with HTTP {error.response.status_code}"
-    # The SDK's error has the server's own message. Match it by name to avoid importing the SDK.
+    # The SDK's error has the server's own message. Match the class by name to avoid importing the SDK.
     if type(error).__name__ == "McpError":
         message = " ".join(str(error).split())
         return _SDK.get(message) or f"it reported: {redact_error(message)[:MAX_MESSAGE_CHARS]}"

@@ -17,7 +17,7 @@ from agent.thread_storage import SpaceMeter, ThreadFolders, create_file
 log = logging.getLogger(__name__)
 
 MAX_IMAGES = 8
-"""Images saved per result."""
+"""Maximum number of images to save per result."""
 
 SUFFIXES: Mapping[str, str] = {
     "image/png": ".png",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 
 SECTION_CHARS = 4_000
-"""Longest section, characters: about 1,000 tokens in every request."""
+"""Maximum length of the section, characters: about 1,000 tokens in every request."""
 
 _INTRODUCTION = "How to use the tools of MCP servers, as the servers say:"
 
@@ -13,7 +13,7 @@ def instructions_section(instructions: Mapping[str, str]) -> str:
     r"""Return the prompt section; "" without instructions.
 
     Args:
-        instructions: By server.
+        instructions: The instructions of each server.
 
     >>> print(instructions_section({"docs": "Search <first>."}))
     <mcp_servers>

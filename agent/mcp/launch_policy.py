@@ -1,7 +1,7 @@
 """Restricts the commands that MCP servers configured through the API may run. Pure.
 
-An HTTP request must not be able to start any program. The extensions file, which only people with access to this
-machine can edit, is not restricted.
+An HTTP request must not be able to start an arbitrary program. The extensions file has no such restrictions, because
+only people with access to this machine can edit it.
 """
 
 import re
@@ -47,7 +47,7 @@ def check_launch(
     Args:
         where: The server, for the error message.
         command: Must be exactly one of `allowed`: no path, no variable.
-        args: Its arguments; options are rejected in any position.
+        args: Its arguments. Forbidden options are rejected in any position.
         env: Its variables.
         allowed: `mcp.allowed_commands`.
 

@@ -1,4 +1,4 @@
-r"""Repairs messages of MCP servers for the SDK, whose parser rejects a whole message for one odd value. Pure.
+r"""Repairs messages of MCP servers, because the SDK's parser rejects a whole message for one odd value. Pure.
 
 Lone surrogates (`\\ud800`), invalid UTF-8 and deep nesting come from file names, web pages and other people's data.
 A message that cannot be repaired becomes an error response to its request. Otherwise the SDK would drop the message,
@@ -19,7 +19,7 @@ PARSE_ERROR = -32700
 
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _EDGE_BYTES = 400
-"""Matches the id of a message, at its beginning or end."""
+"""How far from the beginning or end of a message to look for its id, bytes."""
 
 
 def repair_message(line: bytes) -> bytes:

@@ -18,7 +18,7 @@ Key = tuple[object, str]
 
 
 class McpSessionPool:
-    """Runs sessions in its task group, and keeps those that are reused.
+    """Runs sessions in its task group, and keeps sessions for reuse.
 
     Args:
         tasks: Owns the sessions' tasks; outlives every run.
@@ -47,7 +47,7 @@ class McpSessionPool:
         contextvars.Context().run(lambda: self._tasks.start_soon(work))
 
     def start_call(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start a task of a tool call. It may outlive the run; the server is told the run's trace."""
+        """Start the task of a tool call. It may outlive the run. The server receives the run's trace context."""
         self._tasks.start_soon(work)
 
     def get_or_open(

@@ -100,11 +100,11 @@ async def _read(output: ByteReceiveStream, inward: MemoryObjectSendStream[Incomi
 
 
 def parse_message(line: bytes) -> Incoming:
-    """Parse a line; for anything but a message, return the error instead of raising it."""
+    """Parse a line. If it is not a message, return the error instead of raising it."""
     try:
         return SessionMessage(JSONRPCMessage.model_validate_json(repair_message(line)))
     except ValidationError as error:
-        # Servers print other things too; the session ignores what is not a message.
+        # Servers also print other text. The session ignores everything that is not a message.
         return error
 
 

@@ -30,7 +30,7 @@ def redact_url(url: str) -> str:
 
 
 def redact_args(args: object) -> list[str]:
-    """Return arguments without secrets; a `$NAME` is not secret.
+    """Return arguments without secrets. `$NAME` is not a secret.
 
     >>> redact_args(["-y", "--api-key", "1", "--token=2", "--key=$KEY", "postgres://u:p@h/db"])
     ['-y', '--api-key', '***', '--token=***', '--key=$KEY', 'postgres://***@h/db']
@@ -65,7 +65,7 @@ def restore_values(
 
 
 def restore_url(where: str, given: str, stored: object) -> str:
-    """Return the URL. A masked URL becomes the stored one if that has the same masked form.
+    """Return the URL. If its masked form equals the stored URL's, a masked URL becomes the stored one.
 
     Raises:
         McpSettingsInvalid: There is no stored value for a mask.

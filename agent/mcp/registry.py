@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_ATTEMPT_S = 10.0
-"""How long after a change runs wait for the first attempt to load new servers, seconds."""
+"""After a change, how long runs wait for the first attempt to load new servers, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +58,12 @@ class McpServerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolSet:
-    """What the servers offer an agent.
+    """The tools and instructions of all servers, for an agent.
 
     Attributes:
-        version: Changes with the rest; 0 = there has never been anything.
+        version: Changes whenever the other fields change; 0 = they have always been empty.
         tools: The available tools.
-        instructions: What servers say about their use, by server.
+        instructions: The instructions of each server for its use.
     """
 
     version: int = 0
@@ -82,7 +82,7 @@ class McpToolRegistry:
         limits: Returns the current `mcp` section.
         tasks: Owns all background work; outlives every run.
         folders: Where images of results are saved.
-        configured: Returns the names of the tools of the configuration.
+        configured: Returns the names of the configured tools.
         model: Returns the model for servers in `mcp.sampling`; None = no server may use it.
 
     Attributes:
@@ -176,7 +176,7 @@ class McpToolRegistry:
                     await server.first_attempt_done.wait()
 
     async def _refresh(self, extensions: Extensions | None = None) -> None:
-        """Apply the file if it changed."""
+        """Apply the file if it has changed."""
         found = extensions or await self._extensions.load()
         if found.signature == self._signature:
             return
@@ -219,7 +219,7 @@ class McpToolRegistry:
         return wanted
 
     async def _current_factory(self, interceptors: tuple[str, ...]) -> "McpServerFactory | None":
-        """Return the factory; None if an interceptor is broken, so that no call bypasses it."""
+        """Return the factory. None if an interceptor is broken, because no call may bypass it."""
         if self._factory is None or self._factory[0] != interceptors:
             try:
                 factory = await anyio.to_thread.run_sync(self._build, interceptors)
@@ -258,7 +258,7 @@ class McpToolRegistry:
         return server
 
     def _update_tools(self) -> None:
-        """Collect the loaded tools; the version changes if they do."""
+        """Collect the loaded tools. Change the version if they have changed."""
         loaded = sorted(self._servers.values(), key=lambda server: server.name)
         given = {
             (server.name, str((tool.metadata or {}).get("mcp_tool"))): tool
@@ -309,7 +309,7 @@ class McpToolRegistry:
 
 
 def build_interceptor(use: str) -> Any:  # noqa: ANN401 - a ToolCallInterceptor, whose package is imported later
-    """Build an interceptor; `use` names a function that returns it.
+    """Build an interceptor. `use` names the function that returns it.
 
     Raises:
         AgentError: It cannot be built.
@@ -333,7 +333,7 @@ async def open_mcp(
     configured: Callable[[], Collection[str]] = frozenset,
     model: Callable[[], Awaitable[BaseChatModel]] | None = None,
 ) -> AsyncIterator[McpToolRegistry]:
-    """Open the MCP registry; it connects to servers when tools are first requested."""
+    """Open the MCP registry. It connects to servers when tools are first requested."""
     async with background_tasks() as tasks:
         tools = McpToolRegistry(extensions, environment, limits, tasks, folders, configured, model)
         try:

@@ -28,10 +28,10 @@ LIST_RESOURCES, READ_RESOURCE = "list_mcp_resources", "read_mcp_resource"
 GET_PROMPT = "get_mcp_prompt"
 
 MAX_RESOURCES = 200
-"""Resources and templates listed of one server."""
+"""Maximum number of resources and templates to list per server."""
 
 MAX_PROMPTS = 50
-"""Prompts in the description of get_mcp_prompt."""
+"""Maximum number of prompts in the description of get_mcp_prompt."""
 
 LINE_CHARS = 200
 
@@ -60,10 +60,10 @@ class GetPromptArgs(BaseModel):
 
 
 def shared_tools(servers: Servers, folders: ThreadStorage) -> list[BaseTool]:
-    """Build the tools for what the present servers offer besides their own tools.
+    """Build the tools for the resources and prompts of the current servers.
 
     Args:
-        servers: Returns the present servers by name.
+        servers: Returns the current servers by name.
         folders: Where images are saved.
     """
     present = servers().values()
@@ -119,7 +119,7 @@ def resource_tools(servers: Servers, folders: ThreadStorage) -> list[BaseTool]:
 
 
 def prompt_tool(servers: Servers, folders: ThreadStorage) -> BaseTool:
-    """Build the tool that loads a prompt; its description lists the present ones."""
+    """Build the tool that loads a prompt. Its description lists the current prompts."""
 
     async def get_prompt(
         server: str, name: str, runtime: ToolRuntime, arguments: dict[str, str] | None = None
@@ -146,7 +146,7 @@ def prompt_tool(servers: Servers, folders: ThreadStorage) -> BaseTool:
         description=(
             "Load a prompt of an MCP server: instructions that people choose. If a message begins with "
             "/mcp__server__prompt, or asks for one of these prompts, load it with the arguments that follow, then do "
-            "what it says. If somebody asks which there are, list them in that form. Prompts:\n"
+            "what it says. If somebody asks which prompts there are, list them in that form. Prompts:\n"
             + "\n".join(listed[:MAX_PROMPTS])
         ),
         args_schema=GetPromptArgs,
@@ -156,7 +156,7 @@ def prompt_tool(servers: Servers, folders: ThreadStorage) -> BaseTool:
 async def _answered(
     name: str, runtime: ToolRuntime, folders: ThreadStorage, work: Callable[[], Any]
 ) -> Any:  # noqa: ANN401 - a message or a command
-    """Return what a request returns, or its error, as a tool's answer."""
+    """Send a request. Return its result or error in the form of a tool's answer."""
     try:
         result = await work()
     except McpError as error:
@@ -174,7 +174,7 @@ def _server(servers: Mapping[str, McpServer], name: str) -> McpServer:
 
 
 async def _lines(client: McpClient) -> list[str]:
-    """Return a line for each resource and template, the first page of each."""
+    """Return a line for each resource and template. Reads only the first page of each list."""
     resources = (await client.list_resources()).resources
     templates = (await client.list_resource_templates()).resourceTemplates
     lines = [_line(str(one.uri), one.name, one.description) for one in resources]
@@ -191,7 +191,7 @@ def _line(*parts: str | None) -> str:
 
 
 def _prompt_line(server: str, prompt: Prompt) -> str:
-    """Return a prompt as people may name it.
+    """Return a line with a prompt in the form in which people type it.
 
     >>> _prompt_line("hotel", Prompt(name="invite", description="Invite somebody."))
     '- /mcp__hotel__invite: Invite somebody.'
@@ -203,7 +203,7 @@ def _prompt_line(server: str, prompt: Prompt) -> str:
 
 
 def _blocks(found: ReadResourceResult) -> list[ContentBlock]:
-    """Return the contents of a resource; images in the form of a tool's images, so that models see them."""
+    """Return the contents of a resource. Converts images to the form of a tool's images, so that models see them."""
     blocks: list[ContentBlock] = []
     for content in found.contents:
         mime = content.mimeType or ""

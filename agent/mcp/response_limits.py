@@ -11,7 +11,7 @@ from agent.errors import McpServerUnusable
 from agent.mcp.message_repair import repair_message
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""Longest accepted message: bounds memory."""
+"""Longest accepted message, bytes. Bounds memory."""
 
 TOO_LONG = "it sends messages that are too long"
 COMPRESSED = "it sends compressed responses although the request allows none"
@@ -22,7 +22,7 @@ _HEADERS = {"Accept-Encoding": "identity"}
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LINE_END = re.compile(rb"(\r\n|\r|\n)")
 _OVERLAP = 3
-"""How many of a chunk's last bytes to check for the beginning of an event's end mark."""
+"""Number of bytes at the end of a chunk to check for the beginning of an event's end mark."""
 
 
 def limited_client(
@@ -42,7 +42,7 @@ def limited_client(
 
 
 async def _limit_response(response: httpx.Response) -> None:
-    """Limit a response, as a whole or each event of a stream, and repair its messages.
+    """Limit the size of a response, or of each event in a stream, and repair its messages.
 
     Raises McpServerUnusable if it is compressed.
     """
@@ -56,7 +56,7 @@ async def _limit_response(response: httpx.Response) -> None:
 
 
 class _LimitedStream(httpx.AsyncByteStream):
-    """A body with limited messages; `ends` are the byte sequences that end a message."""
+    """A body with a size limit per message. `ends` are the byte sequences that end a message."""
 
     def __init__(self, body: httpx.AsyncByteStream, ends: tuple[bytes, ...]) -> None:
         self._body = body
@@ -97,7 +97,7 @@ class _RepairedBody(httpx.AsyncByteStream):
 
 
 class _RepairedEvents(_RepairedBody):
-    """A stream of events, one message in each line of data."""
+    """A body with a stream of events. Each data line is one message."""
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -50,7 +50,7 @@ def parse_result(answer: Mapping[str, Any]) -> CallToolResult:
 
 
 def parse_tools(listed: object) -> list[Tool]:
-    """Parse a list of tools. A tool that cannot be parsed is skipped, so that the others stay usable."""
+    """Parse a list of tools. Skips a tool that cannot be parsed, so that the others stay usable."""
     tools: list[Tool] = []
     for one in listed if isinstance(listed, list) else []:
         tool = {k: v for k, v in one.items() if v is not None} if isinstance(one, Mapping) else {}
@@ -92,7 +92,7 @@ def result_text(result: CallToolResult, images: Collection[str] = ()) -> str:
 
 
 def _says_the_same(text: str, structured: Mapping[str, Any]) -> bool:
-    """Return whether the text is the structured content, or its only value: servers send both."""
+    """Return whether a text repeats the structured content or its only value, because servers send both."""
     if list(structured.values()) == [text]:
         return True
     try:

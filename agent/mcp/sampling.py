@@ -1,4 +1,4 @@
-"""Answers requests of MCP servers to Parley's model (sampling), for the servers that may send them."""
+"""Answers requests from MCP servers to Parley's model (sampling), if the server may send them."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ from agent.models.auxiliary import auxiliary_run_config
 log = logging.getLogger(__name__)
 
 MAX_TOKENS = 4_096
-"""Longest answer, tokens: the operator pays for it."""
+"""Longest answer, tokens. The operator pays for it."""
 
 SamplingModel = Callable[[], Awaitable[BaseChatModel]]
 
@@ -26,7 +26,7 @@ SamplingModel = Callable[[], Awaitable[BaseChatModel]]
 async def sample(
     model: SamplingModel, params: CreateMessageRequestParams
 ) -> CreateMessageResult | ErrorData:
-    """Return the model's answer. Only text is passed on."""
+    """Return the model's answer. Passes on text only."""
     messages: list[AnyMessage] = [SystemMessage(params.systemPrompt)] if params.systemPrompt else []
     for message in params.messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]

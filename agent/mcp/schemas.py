@@ -39,7 +39,7 @@ class ToolArguments:
     def for_server(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return a call's arguments under the server's names, without nulls that mean "not given".
 
-        Models write null for optional arguments. Servers reject it unless their schema allows it.
+        Models write null for optional arguments. Servers reject null unless their schema allows it.
         """
         given: dict[str, Any] = _without_nulls(arguments, self.schema, self.schema, MAX_DEPTH)
         return {self.renamed.get(name, name): value for name, value in given.items()}
@@ -97,7 +97,7 @@ def _parts(schema: Schema, kind: str) -> Iterator[Schema]:
 
 
 def _referenced(schema: Schema, root: Schema) -> Schema:
-    """Resolve a reference. Returns the schema itself if it is not a reference or its target does not exist."""
+    """Resolve a reference. Returns the schema itself if it is not a reference or has no target."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema
@@ -129,7 +129,7 @@ def _plain(name: str) -> str:
 
 
 def _with_items(schema: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
-    """Return a schema in which every array has `items`, if only an empty schema."""
+    """Return a schema in which every array has `items`, at least an empty schema."""
     if not depth:
         return schema
     if isinstance(schema, list):
@@ -169,7 +169,7 @@ def _without_nulls(value: Any, schema: object, root: Schema, depth: int) -> Any:
 
 
 def _takes_null(schema: object, root: Schema, depth: int) -> bool:
-    """Return whether a schema allows null. A schema without types allows everything."""
+    """Return whether a schema allows null. A schema without types allows all values."""
     if not isinstance(schema, Mapping) or not depth:
         return True
     schema = _referenced(schema, root)

@@ -46,16 +46,16 @@ T = TypeVar("T")
 State = Literal["connecting", "connected", "failed"]
 
 MAX_TOOLS = 500
-"""Maximum number of tools: more than any model accepts. It stops a server whose list never ends."""
+"""Maximum number of tools, more than any model accepts. Protects against a server whose list never ends."""
 MAX_PAUSE_S = 300.0
 LIST_PAUSE_S = 1.0
-"""Shortest time between two lists after announcements of changes, seconds."""
+"""Shortest time between two requests for the list after the server announces changes, seconds."""
 INSTRUCTIONS_CHARS = 2_000
-"""Longest instructions of a server, characters: they are in every request."""
+"""Maximum length of a server's instructions, characters. Every request contains them."""
 STDERR_WAIT_S = 0.5
 """How long to wait for the last stderr output of a failed server, seconds."""
 MIN_SECRET_CHARS = 6
-"""Shorter values are not masked: they are words such as `true`, and masking them would garble messages."""
+"""Shorter values are not masked, because they are words such as `true`, and masking them would garble messages."""
 SESSION_UNKNOWN = "Session terminated"
 """The SDK's message if a server does not know the session, for example after a restart."""
 RETIRED_IDLE_S = 60.0
@@ -83,19 +83,19 @@ class McpServerFactory:
     model: SamplingModel | None
 
     def create(self, name: str, config: McpServerConfig) -> "McpServer":
-        """Create a server; it does nothing before `load`."""
+        """Create a server. It does nothing before `load`."""
         return McpServer(name, config, self)
 
 
 class McpServer:
-    """A server with one configuration; a changed configuration makes a new server.
+    """A server with one configuration. If the configuration changes, a new object replaces it.
 
     Attributes:
         tools: Its tools, once connected.
         error: Why it could not be loaded, for people.
         attempts: Number of loading attempts.
         first_attempt_done: Set after the first attempt.
-        instructions: What the server says about its use, for the model.
+        instructions: The server's instructions for its use, for the model.
         has_resources: Whether it offers resources.
         prompts: Its prompts.
     """
@@ -137,7 +137,7 @@ class McpServer:
     async def load(self, on_loaded: Callable[[], None]) -> None:
         """Load the tools. Retry with growing pauses until it succeeds or the server is retired.
 
-        If the server announces changes of its tools over HTTP, keep a connection, and load again when that ends.
+        If the server announces tool changes over HTTP, keep a connection open, and load again when the connection ends.
 
         Args:
             on_loaded: Called when the tools are available, and when they change.
@@ -201,7 +201,7 @@ class McpServer:
     async def request(
         self, thread_id: str | None, request: Callable[[McpClient], Awaitable[T]]
     ) -> T:
-        """Send another request than a tool call, in the thread's session.
+        """Send a request that is not a tool call, in the thread's session.
 
         Raises:
             McpError: There is no response, or it is an error.
@@ -251,7 +251,7 @@ class McpServer:
     def _session(
         self, headers: Mapping[str, str], thread_id: str | None, limits: McpConfig
     ) -> tuple[McpSession, bool]:
-        """Return a session for a call, and whether it stays open: servers keep state between calls."""
+        """Return a session for a call, and whether it stays open, because servers keep state between calls."""
         connection = self._connection(limits).with_headers(headers)
         sessions, timeout_s = self.factory.sessions, limits.connect_timeout_seconds
         # An interceptor's headers belong to the connection and may differ for each call.
@@ -293,7 +293,7 @@ class McpServer:
         self._listed = listed
 
     def _offers_changed(self, client: McpClient) -> None:
-        """List everything again, in the session that announced the change: others may have other tools."""
+        """List everything again in the session that announced the change. Other sessions may have other tools."""
         self._changed_in = client
         if not self._is_listing and not self._is_retired:
             self._is_listing = True
@@ -306,7 +306,7 @@ class McpServer:
                 with anyio.fail_after(self.factory.limits().discovery_timeout_seconds):
                     self._set_tools(await self._read_server(client))
                 self._on_loaded()
-            except Exception as error:  # noqa: BLE001 - the tools stay as they are
+            except Exception as error:  # noqa: BLE001 - the old tools stay
                 log.warning(
                     "MCP server %s: cannot list tools: %s", self.name, describe_error(error)
                 )
@@ -364,7 +364,7 @@ class McpServer:
         return listed
 
     async def _read_server(self, client: McpClient) -> list[Tool]:
-        """Return the server's tools. Record what else it offers, apart from what it fails to list."""
+        """Return the server's tools. Record its resources and prompts, unless it fails to list them."""
         self.instructions = client.instructions[:INSTRUCTIONS_CHARS]
         offers = client.offers
         self.has_resources, self.prompts = False, ()
@@ -377,7 +377,7 @@ class McpServer:
         if offers.prompts is not None:
             with suppress(SdkError):
                 self.prompts = tuple((await client.list_prompts()).prompts)
-        # Some servers do not announce the tools that they have.
+        # Some servers have tools without announcing them.
         if offers.tools is None and (offers.resources is not None or offers.prompts is not None):
             return []
         return await _all_tools(client)

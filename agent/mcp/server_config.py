@@ -50,7 +50,7 @@ class McpServerConfig(BaseModel):
         type: The transport. The key may also be `transport`, and `http` may be `streamable_http`.
         env: Variables of its process, besides PATH, HOME and similar ones.
         preset: A server that needs no further keys: `playwright` is a browser.
-        allow_private_hosts: What the preset's browser may request although it is not public; see `UrlGuard`.
+        allow_private_hosts: Hosts that the preset's browser may use even if they are not public; see `UrlGuard`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -103,7 +103,7 @@ class McpServerConfig(BaseModel):
 
 
 def transport_name(entry: Mapping[str, Any]) -> str:
-    """Return the canonical transport name of an entry; an unknown one is returned unchanged.
+    """Return the canonical transport name of an entry. Unknown names stay unchanged.
 
     >>> transport_name({"transport": "streamable_http"}), transport_name({"url": "http://h"}), transport_name({})
     ('http', 'http', 'stdio')
@@ -127,7 +127,7 @@ def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Mc
     """Parse a server of the extensions file and expand its variables.
 
     Raises:
-        McpServerUnusable: The entry is invalid; the message is one line and quotes no value.
+        McpServerUnusable: The entry is invalid. The message is one line and quotes no values.
     """
     try:
         return McpServerConfig.model_validate(expand_variables(dict(entry), environment))
@@ -138,7 +138,7 @@ def parse_server(entry: Mapping[str, Any], environment: Mapping[str, str]) -> Mc
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Describe the errors in one line, without values: they may be secret."""
+    """Describe the errors in one line, without values, because these may be secret."""
     text = "; ".join(
         f"{'.'.join(map(str, found['loc']))}: {_without_prefix(found['msg'])}".removeprefix(": ")
         for found in error.errors(include_input=False, include_url=False, include_context=False)
@@ -148,7 +148,7 @@ def describe_validation_error(error: ValidationError) -> str:
 
 
 def expand_variables(value: Any, environment: Mapping[str, str]) -> Any:  # noqa: ANN401 - any JSON
-    """Expand `$NAME` and `${NAME}` at any depth; unset variables are empty, `$$` is a dollar sign.
+    """Expand `$NAME` and `${NAME}` at any depth. Unset variables are empty; `$$` is a dollar sign.
 
     Inside a longer text, names without braces must be upper-case, so that `pa$word` is not changed.
 

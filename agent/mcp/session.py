@@ -36,8 +36,8 @@ class McpSessionLost(McpServerUnusable):
 class McpSession:
     """A connection that any task may use while its owner runs.
 
-    anyio's cancel scopes must be exited by the task that entered them, but each run is a different task. So `run` is
-    started in a task group that outlives the runs, and other tasks use `call`.
+    The task that enters an anyio cancel scope must also exit it, but each run of the agent is a different task. So
+    `run` is started in a task group that outlives these runs, and other tasks use `call`.
 
     Args:
         connect: Opens the connection.
@@ -92,7 +92,7 @@ class McpSession:
                 self._fault = describe_error(TimeoutError())
         except Exception as error:
             self._fault = self._fault or describe_error(error)
-            # With several callers, we cannot know whose request it was.
+            # With several callers, nobody knows whose request it was.
             self._is_refused = len(self._callers) == 1 and is_refusal(error)
             log.debug("MCP connection ended", exc_info=error)
         finally:
@@ -129,7 +129,7 @@ class McpSession:
                     may_have_run = True
                     return await request(client)
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                # Raised before anything is sent: the server ended after the previous call.
+                # Raised before anything is sent, because the server ended after the previous call.
                 may_have_run = False
                 self.close()
             finally:
@@ -147,7 +147,7 @@ class McpSession:
         self._opened_or_failed.set()
 
     async def _wait_until_unused(self, client: "McpClient") -> None:
-        """Wait until the session is being closed or has been idle too long. Send cancellations in the meantime."""
+        """Wait until the session is closed or has been idle too long. Send cancellations in the meantime."""
         while not self._is_closing:
             self._changed = anyio.Event()
             await client.cancel_abandoned()

@@ -1,4 +1,4 @@
-"""MCP server settings, as the API shows and changes them."""
+"""Shows and changes MCP server settings for the API."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ class McpServerUpdate(BaseModel):
 
 
 class _FilledEnvironment(dict[str, str]):
-    """An environment in which every variable is set, so that entries can be validated before they are."""
+    """An environment in which every variable has a value, to validate entries before their variables are set."""
 
     @override
     def get(self, key: str, default: Any = None, /) -> Any:
@@ -106,7 +106,7 @@ class McpSettings:
         """Replace all servers. Masks keep the stored values.
 
         Args:
-            servers: By name, as `list_servers` returns them; missing keys have their defaults.
+            servers: By name, in the form that `list_servers` returns. Missing keys have their defaults.
 
         Raises:
             McpSettingsInvalid: One of them is not allowed; nothing is changed.
@@ -187,7 +187,7 @@ class McpSettings:
             raise McpSettingsInvalid("a server name must have 1 to 64 characters")
         old = stored.get(name) if isinstance(stored.get(name), dict) else {}
         new = _restored(name, given, old or {})
-        # Unchanged entries are not checked: an invalid one must not block changes to others.
+        # Unchanged entries are not checked, because an invalid one must not block changes to others.
         if new != _canonical(old or {}):
             self._check(name, new, _canonical(old or {}))
         return {**{key: value for key, value in (old or {}).items() if key not in _KNOWN}, **new}

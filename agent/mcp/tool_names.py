@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable
 
 MAX_CHARS = 64
-"""Limit of OpenAI and Anthropic; letters, digits, `_` and `-`."""
+"""Longest tool name that OpenAI and Anthropic accept. Names may have letters, digits, `_` and `-`."""
 
 SERVER_KEY = "mcp_server"
 TOOL_KEY = "mcp_tool"
-"""Metadata keys of a tool: its server, and its name on that server."""
+"""Metadata keys of a tool that hold its server and its name on that server."""
 
 _HASH_CHARS = 6
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
@@ -40,7 +40,7 @@ def unique_names(
 
     Args:
         tools: The tools.
-        reserved: Names of built-in and configured tools, in any case. No server's tool gets one of them.
+        reserved: Names of built-in and configured tools, in upper or lower case. No tool of a server gets one of them.
 
     >>> sorted(unique_names([("a", "b_c"), ("a_b", "c")]).values())
     ['a_b_c', 'a_b_c_0c1d18']
