@@ -34,7 +34,7 @@ CONTEXT_MESSAGES = 2
 """Number of earlier messages that the model sees before each conversation."""
 
 TOKENS_PER_LINE = 10
-"""Number and author of a message, estimated tokens."""
+"""Size of a message's number and author, estimated tokens."""
 
 MAX_CONVERSATION_TOKENS = 6_000
 """Size limit of the new messages in a prompt, estimated tokens; the latest ones are kept."""
@@ -44,7 +44,7 @@ MAX_NOTES_TOKENS = 6_000
 
 MAX_ANSWER_CHARS = 200_000
 MAX_STARTS = 500
-"""The parser tries to read JSON at this many opening braces of an answer, and then gives up."""
+"""The parser tries to read JSON at up to this many opening braces of an answer."""
 
 _KEYS = frozenset({"user", "history", "newFacts", "factsToRemove"})
 _DECODER = json.JSONDecoder()
@@ -121,11 +121,11 @@ class ProposedFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUpdate:
-    """What a model proposes to change.
+    """The changes that a model proposes.
 
     Attributes:
         user: Sections by name, with their new text.
-        history: Likewise.
+        history: The same for this part.
         new_facts: The new facts.
         removed: The facts to remove, by id, and the number of the message that takes each back; 0 = unknown.
     """
@@ -138,14 +138,14 @@ class MemoryUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactSource:
-    """Where a fact may come from: a person's message, and the turn that contains it."""
+    """A possible source of a fact: a person's message, and the turn that contains it."""
 
     message: MemoryMessage
     turn: MemoryTurn
 
 
 def fact_sources(turns: Sequence[MemoryTurn]) -> list[FactSource]:
-    """Return people's messages of turns in the order of their numbers in the prompt, which start at 1."""
+    """Return people's messages from turns, in the order of their numbers in the prompt. Numbers start at 1."""
     return [
         FactSource(message=one, turn=turn)
         for turn in turns
@@ -155,7 +155,7 @@ def fact_sources(turns: Sequence[MemoryTurn]) -> list[FactSource]:
 
 
 def fit_turns(turns: Sequence[MemoryTurn]) -> list[MemoryTurn]:
-    """Return turns without the oldest messages of each that do not fit in a prompt.
+    """Shorten turns to fit in a prompt: drop the oldest messages of each.
 
     The last message of a person is always kept.
     """
@@ -222,7 +222,7 @@ def _notes(document: MemoryDocument) -> str:
 def _format_messages(
     messages: Iterable[MemoryMessage], numbers: Iterator[int] | None = None
 ) -> str:
-    """Return one line for each message. People's messages are numbered if there are `numbers`."""
+    """Return one line for each message. With `numbers`, people's messages are numbered."""
     return "\n".join(
         f"{_label(one, numbers)}{_author(one)}: {html.escape(_shorten(one), quote=False)}"
         for one in messages
@@ -338,5 +338,5 @@ def _parse_ids(value: object) -> Iterator[str]:
 
 
 def _parse_text(value: object, limit: int) -> str:
-    # The model saw escaped text. Unescape what it repeats, to store people's own words.
+    # The model saw escaped text. Unescape the answer to store people's own words.
     return clean_text(html.unescape(value), limit) if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""MemoryExtractor: asks a model what a turn changes in a memory document, and applies it."""
+"""MemoryExtractor: asks a model how a turn changes a memory document, and applies the changes."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ DEADLINE_S = 120.0
 
 
 class MemoryExtractor:
-    """Extracts memory from queued turns; from several documents concurrently.
+    """Extracts memory from queued turns. Can process several documents concurrently.
 
     Args:
         store: The documents.
@@ -55,7 +55,7 @@ class MemoryExtractor:
         self._on_change = on_change
 
     def is_enabled(self) -> bool:
-        """Return whether memory is enabled and its model is a real one, not the demo."""
+        """Return whether memory is enabled and its model is a real model, not the demo."""
         config = self._config()
         if not config.memory.enabled:
             return False

@@ -41,7 +41,7 @@ def apply_update(
 ) -> MemoryDocument:
     """Return the document with an update applied; the same object if the update changes nothing.
 
-    A fact belongs to the person who said it. Only what that person says replaces or removes it.
+    A fact belongs to the person who said it. Only that person's messages can replace or remove it.
 
     Args:
         document: The current document.
@@ -100,9 +100,9 @@ def apply_update(
 
 
 def limit_facts(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFact, ...]:
-    """Drop facts beyond a limit: always the least certain, then oldest, of the person who has most.
+    """Drop facts beyond a limit. Each time, drop the least certain, then oldest fact of the person with the most facts.
 
-    So what one person says never crowds out the facts of others.
+    So one person's facts never crowd out the facts of others.
     """
     by_speaker: dict[str, list[MemoryFact]] = {}
     for fact in facts:
@@ -116,7 +116,7 @@ def limit_facts(facts: tuple[MemoryFact, ...], max_facts: int) -> tuple[MemoryFa
 
 
 def _source_of(position: int, content: str, sources: Sequence[FactSource]) -> FactSource | None:
-    """Return the source with a number, or else the only possible one: None if several people may have said it."""
+    """Return the source with this number, or else the only possible one; None if several people may have said it."""
     if 0 < position <= len(sources):
         return sources[position - 1]
     if len({one.message.speaker_id for one in sources}) == 1:
@@ -126,7 +126,7 @@ def _source_of(position: int, content: str, sources: Sequence[FactSource]) -> Fa
 
 
 def _may_change(fact: MemoryFact, source: FactSource | None) -> bool:
-    """Return whether what a source says may replace or remove a fact: its speaker's own, or one of nobody."""
+    """Return whether a source may replace or remove a fact. It may if the fact has the same speaker or none."""
     return not fact.speaker_id or (
         source is not None and source.message.speaker_id == fact.speaker_id
     )
@@ -139,7 +139,7 @@ def _is_same(fact: MemoryFact, other: MemoryFact) -> bool:
 
 
 def _is_about_one_task(proposed: ProposedFact, said: str) -> bool:
-    """Return whether a wish or rule was said about the present task only, whatever the model thinks of it.
+    """Return whether the words of a wish or rule limit it to the present task, regardless of the model's opinion.
 
     >>> wish = ProposedFact(content="Wants answers in French", category="preference", confidence=1.0)
     >>> [_is_about_one_task(wish, said) for said in ("Answer this one in French", "Always answer in French")]
@@ -151,7 +151,7 @@ def _is_about_one_task(proposed: ProposedFact, said: str) -> bool:
 
 
 def remove_upload_mentions(text: str) -> str:
-    """Remove sentences about uploaded files: their paths do not exist in the next conversation.
+    """Remove sentences about uploaded files, because their paths do not exist in the next conversation.
 
     >>> remove_upload_mentions("Ann works on ships. She uploaded a file plan.pdf. She likes tea.")
     'Ann works on ships. She likes tea.'

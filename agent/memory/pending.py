@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class PendingTurns:
-    """Stores one file per queue entry. Only logs disk errors, because memory must not break a turn.
+    """Stores one file per queue entry. Disk errors are only logged, because memory must not break a turn.
 
     The files survive a crash of the process. They are not synced, so a power failure may lose them.
 
@@ -33,7 +33,7 @@ class PendingTurns:
             self.save(key, turns)
 
     def save(self, key: MemoryQueueKey, turns: Sequence[MemoryTurn]) -> None:
-        """Save the unprocessed turns of an entry; delete its file if there are none."""
+        """Save the unprocessed turns of an entry. Delete its file if there are none."""
         name = json.dumps([key.thread_id, key.scope.scope, key.scope.agent])
         path = f"{self._folder}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         try:
@@ -56,7 +56,7 @@ class PendingTurns:
         Path(f"{path}.new").replace(f"{path}.json")
 
     def load(self) -> list[MemoryTurn]:
-        """Return the saved turns; invalid entries are skipped."""
+        """Return the saved turns. Skips invalid entries."""
         return [turn for path in self._paths() for turn in parse_turns(_read(path))]
 
     def _paths(self) -> list[Path]:

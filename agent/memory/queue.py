@@ -15,13 +15,13 @@ from agent.memory.turn_json import encode_turns, parse_turns
 from agent.memory.turns import MemoryMessage, MemoryTurn
 
 MAX_MESSAGES = 60
-"""Messages per entry. An entry with so many is processed without waiting for a pause; older messages are dropped."""
+"""Maximum messages per entry. A full entry is processed without waiting for a pause, and drops older messages."""
 
 MAX_TURNS_PER_CALL = 8
-"""Conversations of one document to process together."""
+"""Maximum number of conversations of one document to process together."""
 
 MAX_PACED = 10_000
-"""Number of documents whose latest call is remembered."""
+"""Maximum number of documents for which to remember the latest call."""
 
 MAX_DEBOUNCE_FACTOR = 10
 """A conversation that never pauses is processed after this many debounce periods."""
@@ -36,7 +36,7 @@ LATE_S = 10.0
 """An entry this late is processed without a pause, concurrently with late entries of other documents."""
 
 LATE_CONCURRENCY = 8
-"""Late entries to process concurrently, each for a different document."""
+"""Maximum number of late entries to process concurrently, each for a different document."""
 
 ProcessTurns = Callable[[Sequence["QueuedTurn"]], Awaitable[bool]]
 """Processes entries of one document. Returns whether a model was called."""
@@ -157,8 +157,8 @@ class MemoryQueue:
     def add(self, turn: MemoryTurn) -> MemoryQueueKey:
         """Add a turn, and return its key.
 
-        The turn is joined with the conversation's waiting turns, and the debounce period starts again. Does
-        nothing if all of its user messages were already processed.
+        The turn is joined with the conversation's waiting turns, and the debounce period starts again. Does nothing if
+        all user messages of the turn were processed before.
         """
         key = MemoryQueueKey(thread_id=turn.thread_id, scope=turn.scope)
         fresh = tuple(one for one in turn.messages if hash((key, one.id)) not in self._processed)
@@ -199,7 +199,7 @@ class MemoryQueue:
         return dropped
 
     async def run(self) -> None:
-        """Process due documents forever: one after another, or several at once when they are late."""
+        """Process due documents forever, one after another, or several at once if they are late."""
         while True:
             documents, is_late = self._next_due()
             if not documents:
@@ -215,7 +215,7 @@ class MemoryQueue:
     async def flush(self) -> None:
         """Process all entries without waiting for pauses.
 
-        If cancelled, `unprocessed` holds what is left.
+        If canceled, `unprocessed` holds the remaining turns.
         """
         self._is_closing = True
         self._notify()
@@ -238,7 +238,7 @@ class MemoryQueue:
         return found
 
     def _due_at(self, entry: QueuedTurn, rest_s: float) -> float:
-        """Return when to process an entry: not too soon after its document's latest call."""
+        """Return when to process an entry. Keeps a minimum time after its document's latest call."""
         called_at = self._called_at.get(entry.key.scope, -math.inf)
         return max(due_at(entry, rest_s), called_at + self._spacing_s())
 

@@ -1,4 +1,4 @@
-"""ConversationSearch: stores what people saw, and finds it again, each scope for itself."""
+"""ConversationSearch: stores the messages that people saw, and searches them within one scope."""
 
 import logging
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from store.past_messages import PastMessage, PastMessages
 log = logging.getLogger(__name__)
 
 STORE_AFTER_S = 2.0
-"""Turns of this long are stored in one transaction, seconds. A search stores them first."""
+"""Time for which turns are collected, then stored in one transaction, seconds. A search stores them at once."""
 
 MAX_WAITING = 2_000
-"""Turns that wait while the database cannot be used; older ones are dropped."""
+"""Maximum number of turns that wait while the database cannot be used. Older ones are dropped."""
 
 
 class ConversationSearch:
@@ -47,7 +47,7 @@ class ConversationSearch:
             await self.flush()
 
     async def flush(self) -> None:
-        """Store what waits. Failures are logged, and what could not be stored waits on."""
+        """Store the waiting turns. Failures are logged, and turns that could not be stored keep waiting."""
         async with self._storing:
             self._added = anyio.Event()
             turns, self._waiting = self._waiting, []
@@ -60,7 +60,7 @@ class ConversationSearch:
                 self._waiting = [*turns, *self._waiting]
 
     async def search(self, scope: MemoryScope, query: str, *, limit: int) -> list[PastMessage]:
-        """Return the messages of a scope that fit a query, best first. Raises StoreError."""
+        """Return the messages of a scope that match a query, best first. Raises StoreError."""
         await self.flush()
         return await self._messages.search(scope.scope, scope.agent or "", query, limit=limit)
 
@@ -71,12 +71,12 @@ class ConversationSearch:
             await self._messages.delete_scope(scope.scope, scope.agent)
 
     async def forget_turn(self, thread_id: str, message_id: str) -> None:
-        """Delete a message and what was said in the same turn. Raises StoreError."""
+        """Delete a message and the other messages of its turn. Raises StoreError."""
         await self.flush()
         await self._messages.delete_turn(thread_id, message_id)
 
     async def forget_from(self, thread_id: str, message_id: str) -> None:
-        """Delete a message and all that was said after it in its thread. Raises StoreError."""
+        """Delete a message and all later messages of its thread. Raises StoreError."""
         await self.flush()
         await self._messages.delete_from(thread_id, message_id)
 

@@ -19,7 +19,7 @@ CATEGORIES = ("preference", "knowledge", "context", "behavior", "goal", "correct
 
 DEFAULT_CATEGORY = "context"
 DEFAULT_CONFIDENCE = 0.5
-MANUAL = "manual"  # the source of facts that a person wrote
+MANUAL = "manual"  # the source of facts that a person entered
 UNKNOWN = "unknown"
 
 MAX_FACT_CHARS = 1000
@@ -28,7 +28,7 @@ MAX_FACTS = 1000
 """Maximum number of facts in a document, from all sources. `memory.max_facts` limits extraction only."""
 
 MAX_NUMBER = 1_000_000_000
-"""Largest number of a fact that a document may name."""
+"""Largest fact number that a document may contain."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -36,7 +36,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySection:
-    """One section. `updated_at` is ISO 8601 with zone, "" = never."""
+    """One section. `updated_at` is in ISO 8601 with zone; "" = never."""
 
     summary: str = ""
     updated_at: str = ""
@@ -48,14 +48,14 @@ class MemoryFact:
 
     Attributes:
         id: `fact_` and 8 hexadecimal digits.
-        number: What people call it: positive, and never given to another fact of the scope. 0 = not stored yet.
+        number: The number by which people refer to it: positive and never reused in the scope. 0 = not stored yet.
         content: One statement.
         category: One of `CATEGORIES`.
         confidence: 0 to 1.
-        created_at: When it was said, or added; ISO 8601 with zone, "" = unknown.
+        created_at: When it was said or added, ISO 8601 with zone; "" = unknown.
         source: The thread it was extracted from, `manual`, or `unknown`.
         message: The message in that thread that said it; "" = unknown.
-        speaker_id: Who said it: the person's id on the platform; "" = unknown.
+        speaker_id: The platform id of the person who said it; "" = unknown.
         speaker: Their name; "" = unknown.
         source_error: For corrections: the error that was corrected.
     """
@@ -79,7 +79,7 @@ def _empty_sections(names: tuple[str, ...]) -> dict[str, MemorySection]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDocument:
-    """The memory of one scope and agent. `last_number`: the highest number in the scope when it was written."""
+    """The memory of one scope and agent. `last_number` was the highest fact number in the scope at the last write."""
 
     last_updated: str = ""
     last_number: int = 0
@@ -113,7 +113,7 @@ def normalized_content(content: str) -> str:
 
 
 def parse_confidence(value: object) -> float:
-    """Return a confidence clamped to 0 to 1; the default for anything but a finite number.
+    """Return a confidence clamped to 0 to 1, or the default if it is not a finite number.
 
     >>> parse_confidence(float("nan")), parse_confidence(None), parse_confidence(7), parse_confidence(True)
     (0.5, 0.5, 1.0, 0.5)
@@ -194,7 +194,7 @@ def document_from_json(data: object) -> MemoryDocument:
 
 
 def number_facts(document: MemoryDocument, known: Mapping[str, int]) -> MemoryDocument:
-    """Give each fact the number that its id has in `known`, or the next one. A number is given only once.
+    """Give each fact the number that its id has in `known`, or the next free one. Numbers are never reused.
 
     >>> facts = (MemoryFact(id="a", content="x"), MemoryFact(id="b", content="y", number=2))
     >>> [fact.number for fact in number_facts(MemoryDocument(facts=facts), {"b": 2}).facts]

@@ -31,7 +31,7 @@ class MemoryScope:
     agent: str | None = None
 
     def covers(self, other: "MemoryScope") -> bool:
-        """Return whether another scope is this one; without an agent, those of all agents are."""
+        """Return whether this scope includes another one. Without an agent, it includes those of all its agents."""
         return self.scope == other.scope and self.agent in (None, other.agent)
 
     @property
@@ -58,7 +58,8 @@ def memory_scope(scope: str | None = None, agent: str | None = None) -> MemorySc
         agent: A custom agent's name, in any case; None or "" = the lead agent.
 
     Raises:
-        MemoryInvalid: One of them is invalid. It does not fall back to the default scope, which belongs to others.
+        MemoryInvalid: One of them is invalid. There is no fallback to the default scope, because that belongs to
+            others.
     """
     scope = scope or DEFAULT
     if len(scope) > MAX_CHARS or not _is_text(scope):

@@ -54,17 +54,18 @@ MAX_BLOCKS = 512
 """Maximum number of conversations with a cached prompt block."""
 
 BLOCK_REST = timedelta(minutes=10)
-"""Idle time after which a conversation's cached block expires. Providers' caches have expired as well."""
+"""Idle time after which a conversation's cached block expires. By then, providers' caches have expired too."""
 
 BLOCK_AGE = timedelta(hours=1)
-"""Age at which it expires in a conversation that never rests: one request an hour misses the provider's cache."""
+"""Age at which the block expires in a conversation without idle time. So one request an hour misses the provider's
+cache."""
 
 _CachedBlock = tuple[datetime, datetime, int, str]
 """Time of creation, time of last use, token limit, and the block."""
 
 
 class MemoryService:
-    """Extracts memory in the background; opened by `open_memory`.
+    """Extracts memory in the background. Open it with `open_memory`.
 
     Args:
         home: The data folder.
@@ -72,8 +73,8 @@ class MemoryService:
         models: Provides the extraction model.
         now: Returns the current time, with zone.
         mirror: Copies the documents between nodes; None on a single node.
-        past_messages: Stores what was said, for `search_conversations`; None = nothing is stored.
-        on_change: Called after what is remembered may have changed.
+        past_messages: Stores past messages for `search_conversations`; None = nothing is stored.
+        on_change: Called after memory may have changed.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class MemoryService:
         self._is_open = False
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Start processing, beginning with the turns that an earlier process left."""
+        """Start processing. Begins with the turns that an earlier process left."""
         for turn in await anyio.to_thread.run_sync(self._pending.load):
             await self._save_pending(self._queue.add(turn))
             if self._conversations:
@@ -117,7 +118,7 @@ class MemoryService:
         self._is_open = True
 
     async def aclose(self, flush_s: float) -> None:
-        """Process what fits in the time limit; the rest stays on disk."""
+        """Process as many turns as fit in the time limit. The rest stays on disk."""
         self._is_open = False
         with anyio.move_on_after(flush_s):
             if self._conversations:
@@ -134,9 +135,9 @@ class MemoryService:
     async def prompt_block(self, caller: RunContext) -> str:
         """Return the caller's memory as a block for the prompt; "" if it is empty or disabled.
 
-        The block stays the same during a conversation, although memory is extracted from each turn: providers cache
-        prompts by prefix, and the history already contains the latest messages. Changes by people
-        and pauses of `BLOCK_REST` renew it, and so does its age.
+        The block stays the same during a conversation, although memory is extracted from each turn, because providers
+        cache prompts by prefix, and the history already contains the latest messages. It is renewed after changes by
+        people, after a pause of `BLOCK_REST`, and at the age of `BLOCK_AGE`.
         """
         scope = _scope_of(caller) if self._is_injected() else None
         if scope is None:
@@ -158,7 +159,7 @@ class MemoryService:
             try:
                 block = memory_block(self._store.read(scope), limit)
             except MemoryServiceError:
-                return ""  # the store logged it; the run continues without memory
+                return ""  # the store logged the error; the run continues without memory
             now = self._now()
             self._blocks[key] = (now, now, limit, block)
             if len(self._blocks) > MAX_BLOCKS:
@@ -179,7 +180,7 @@ class MemoryService:
 
         Args:
             messages: The thread, including the final answer.
-            caller: For whom the run works.
+            caller: The user and thread of the run.
         """
         scope = self._extraction_scope(caller)
         turn = scope and extract_turn(
@@ -229,7 +230,7 @@ class MemoryService:
 
         Args:
             messages: The messages about to be dropped.
-            caller: For whom the run works.
+            caller: The user and thread of the run.
         """
         scope = self._extraction_scope(caller)
         if scope is not None:

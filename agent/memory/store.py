@@ -69,7 +69,7 @@ class MemoryStore:
         self._looking = threading.Lock()
 
     def read(self, scope: MemoryScope) -> MemoryDocument:
-        """Return a document, empty if there is none. An invalid file is moved aside.
+        """Return a document; an empty one if there is none. Moves an invalid file aside.
 
         Raises:
             MemoryUnavailable: A disk error.
@@ -85,13 +85,13 @@ class MemoryStore:
     def update(
         self, scope: MemoryScope, change: Callable[[MemoryDocument], MemoryDocument]
     ) -> MemoryDocument:
-        """Atomically replace a document by the result of a function, and return it.
+        """Atomically replace a document with the result of a function, and return it.
 
         Nothing is written if the function returns its argument or raises. If another node changes the document
         in the meantime, the function is called again.
 
         Raises:
-            MemoryUnavailable: A disk error; the document is unchanged.
+            MemoryUnavailable: A disk error. The document is unchanged.
         """
         path = self._path(scope)
         with self._alone():
@@ -178,7 +178,7 @@ class MemoryStore:
         return number_facts(replace(after, last_number=last), known)
 
     def _last_number(self, scope: MemoryScope) -> int:
-        """Return the highest number that a fact of a scope has: its agents share the numbers."""
+        """Return the highest fact number of a scope. Its agents share the numbers."""
         folder = self._root / scope.folder
         paths = [folder / "memory.json", *(folder / "agents").glob("*.json")]
         return max(self._read_or_move_aside(path).last_number for path in paths)
@@ -238,7 +238,7 @@ class MemoryStore:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock out other worker threads and processes, so that only this block changes documents."""
+        """Lock out other worker threads and processes, so that only this block can change documents."""
         with self._changing:
             with _log_disk_errors("locked"):
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ class MemoryStore:
 
 
 def _numbers_scope(scope: MemoryScope) -> MemoryScope:
-    """Return the scope whose empty document keeps the last number of a deleted scope. It names nobody."""
+    """Return the scope whose empty document keeps the last number of a deleted scope. Its name identifies nobody."""
     return MemoryScope(scope=_NUMBERS + hashlib.sha256(scope.scope.encode()).hexdigest()[:32])
 
 

@@ -24,7 +24,7 @@ def encode_turns(turns: Sequence[MemoryTurn]) -> bytes:
 
 
 def parse_turns(listed: list[Any]) -> Iterator[MemoryTurn]:
-    """Yield the turns of a decoded array; invalid ones are skipped."""
+    """Yield the turns of a decoded array. Skips invalid ones."""
     for entry in listed:
         try:
             yield MemoryTurn(

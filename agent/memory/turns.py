@@ -15,18 +15,18 @@ from agent.speakers import HOOK, Speaker, author_of
 from agent.user_messages import is_user_message, strip_framework_blocks
 
 CONTEXT_MESSAGES = 4
-"""Number of earlier messages to include as context, so that the model understands "the second one"."""
+"""Number of earlier messages to include as context, so that the model understands words such as "the second one"."""
 
 CUE_MESSAGES = 6
 """Number of latest messages to search for feedback."""
 
 MAX_SCANNED_MESSAGES = 30
-"""User messages to scan from the end: more than people write before they get an answer."""
+"""Maximum number of user messages to scan from the end. People write fewer before they get an answer."""
 
 
 _QUOTED = re.compile(r"^(?:>[^\n]*|\[[^\n]*\])$\n?", re.MULTILINE)
-"""Matches quotations of other people in a message, with the line above them (`bots/text/quotations.py`). The sender
-did not say them, and their author may not be allowed to use the bot."""
+"""Matches quotations of other people in a message, with the line above them (`bots/text/quotations.py`). They are not
+the sender's words, and their author may not be allowed to use the bot."""
 
 _CORRECTION = re.compile(
     r"""\b(?:
@@ -118,7 +118,7 @@ def extract_turn(
 
 
 def _recent_messages(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
-    """Return the end of a conversation, starting with a user message: a thread may have thousands of messages."""
+    """Return the end of a conversation, starting with a user message. A thread may have thousands of messages."""
     left = MAX_SCANNED_MESSAGES
     for position in range(len(messages) - 1, -1, -1):
         left -= is_user_message(messages[position])
@@ -160,14 +160,14 @@ _FIRST_PERSON = re.compile(
 )
 _WORDS = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _STATEMENT = re.compile(r"[.!](?=\s)|[。！;；\n](?=.)")
-"""Matches the end of a statement that something follows."""
+"""Matches the end of a statement if more text follows."""
 _QUESTION_ENDS = ("?", "？")
 
 
 def is_trivial(messages: Iterable[MemoryMessage]) -> bool:
-    """Return whether nothing can be learned from messages: courtesies, signs, and questions about something else.
+    """Return whether messages contain nothing to learn: only courtesies, emoji, and questions about other topics.
 
-    A yes or no counts if the assistant had asked something.
+    "Yes" or "no" counts as something to learn if the assistant had asked a question.
 
     >>> said = lambda *texts: [MemoryMessage(id=t, role="user", text=t) for t in texts]
     >>> [is_trivial(said(text)) for text in ("Thanks!", "👍", "谢谢", "What is 2 + 2?", "ok", "好的")]
@@ -197,7 +197,7 @@ def _is_trivial_text(text: str, *, asked: bool) -> bool:
 
 
 def detect_feedback(said: Iterable[MemoryMessage]) -> tuple[bool, bool]:
-    """Return whether users correct the agent, and whether they praise it; a correction excludes praise.
+    """Return whether users correct the agent, and whether they praise it. A correction excludes praise.
 
     >>> detect_feedback([MemoryMessage(id="1", role="user", text="No, that's wrong.")])
     (True, False)
