@@ -21,7 +21,7 @@ from agent.clean_values import clean_text, read_json
 from agent.models.thinking_tags import ThinkingSplitter, ends_alone
 
 MAX_ANSWER_CHARS = 1_000_000
-"""Longest answer, with thinking and arguments, characters. No model writes this much; the rest is not read."""
+"""Longest answer, with thinking and arguments, characters. No model writes this much. The rest is not read."""
 
 ID_CHARS = 9
 """Length of generated ids: Mistral's chat templates accept only ids of 9 letters and digits."""
@@ -35,8 +35,8 @@ TAGGED_THINKING = "thinking"
 THINKING_FIELDS = (*REASONING_FIELDS, TAGGED_THINKING)
 
 PROVIDER_FIELDS = "provider_fields"
-"""Field of the last chunk. It has the `server` that answered, and the server's own fields: those of the `message`, and
-those of the `calls` by call id."""
+"""Field of the last chunk. It contains the `server` that answered, and the server's own fields: the fields of the
+`message`, and the fields of the `calls`, by call id."""
 
 _STANDARD_FIELDS = frozenset(
     {
@@ -55,16 +55,16 @@ JSON = dict[str, Any]
 
 
 class AnswerNormalizer:
-    """The answer of one request.
+    """Normalizes the answer to one request.
 
     Args:
         server: The server that answers. Its fields are sent back only to this server.
-        ends_thinking_alone: Whether the model is known to write only the closing tag of its first thinking.
+        ends_thinking_alone: Whether the model is known to write only the closing tag of its first thinking block.
 
     Attributes:
         ends_thinking_alone: Whether the model did so; valid once the answer is finished.
         has_ended: Whether the answer was marked as complete.
-        is_full: Whether it reached `MAX_ANSWER_CHARS`: the rest need not be read.
+        is_full: Whether it reached `MAX_ANSWER_CHARS`, so that the rest need not be read.
     """
 
     def __init__(self, *, server: str = "", ends_thinking_alone: bool = False) -> None:
@@ -266,7 +266,7 @@ class _CallAssembler:
         self._pieces: dict[int, JSON] = {}
 
     def add(self, items: Sequence[JSON]) -> int:
-        """Read the pieces of a chunk; return the number of characters of their arguments."""
+        """Read the pieces of a chunk. Return the number of characters in their arguments."""
         taken: list[_Call] = []
         length = 0
         for at, item in enumerate(items):
@@ -289,7 +289,7 @@ class _CallAssembler:
         return length
 
     def take(self) -> list[JSON]:
-        """Return what is new since the last time, one piece per call: LangChain cannot join more in a chunk."""
+        """Return the new pieces since the last time, one per call: LangChain cannot join more in a chunk."""
         pieces, self._pieces = self._pieces, {}
         return list(pieces.values())
 
@@ -368,7 +368,7 @@ def _new_piece(call: _Call, *, is_new: bool) -> JSON:
 
 
 def _continued(call: _Call, piece: _Piece) -> _Call | None:
-    """Return the call that a piece with a name may belong to; None = it starts another call."""
+    """Return the call that a piece with a name may belong to; None if it starts another call."""
     if not call.name:
         return call
     if piece.id and call.raw_id:  # a different call, or the lookup by id would have found it
@@ -393,7 +393,7 @@ def _is_rest_of_name(call: _Call, piece: _Piece) -> bool:
 
 
 def _not_repeated(call: _Call, arguments: str) -> str:
-    """Return the new part of a piece. Some servers resend everything so far."""
+    """Return the new part of a piece, because some servers resend everything so far."""
     if len(arguments) > 1 and arguments.lstrip().startswith("{") and call.arguments:
         before = call.text()
         if len(before) > 1 and arguments.startswith(before):

@@ -1,4 +1,4 @@
-"""Circuit breakers: stop calling models that keep failing, for a while."""
+"""Circuit breakers: stop calling models for a while if they keep failing."""
 
 import time
 from collections import Counter
@@ -64,7 +64,7 @@ class CircuitBreakers:
         self.latest_failures: dict[str, ModelFailure] = {}
 
     def note_outcome(self, name: str, failure: ModelFailure | None) -> None:
-        """Count a request of a model, and remember why it failed; None = it did not."""
+        """Count a request to a model, and remember its failure; None = it succeeded."""
         self.requests[(name, failure.reason if failure else "ok")] += 1
         if failure is None:
             self.latest_failures.pop(name, None)

@@ -1,4 +1,4 @@
-"""CountedModel: a chat model whose calls are counted, and refused if they exceed a limit."""
+"""CountedModel: a chat model that counts its calls, and refuses calls that exceed a limit."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ else:
 
 
 class UsageCallback(BaseCallbackHandler):
-    """Callback of a counted model: names its entry and recorder, and counts what it streams.
+    """Callback of a counted model. Holds its entry and recorder, and counts the streamed tokens.
 
     Args:
         recorder: Counts the calls.
@@ -55,7 +55,7 @@ class UsageCallback(BaseCallbackHandler):
 class CountedModel(_Base):
     """Mixin for chat models with a `UsageCallback`.
 
-    Not a callback alone: if one raises at the start of a call, LangChain never awaits those behind it.
+    A callback alone would not do: if a callback raises at the start of a call, LangChain never awaits the later ones.
     """
 
     @override
@@ -90,7 +90,7 @@ class CountedModel(_Base):
 
 
 def _was_served(error: BaseException) -> bool:
-    """Return whether a server may have worked on a failed call: it neither refused it nor was out of reach."""
+    """Return whether a server may have processed a failed call, that is, was reached and did not refuse it."""
     failure = classify_error(error) if isinstance(error, Exception) else None
     return failure is None or not (failure.status or failure.reason == "connection")
 

@@ -131,7 +131,7 @@ class DemoChatModel(BaseChatModel):
 
 
 def plan(messages: Sequence[BaseMessage], tools: set[str]) -> ScriptedTurn:
-    """Decide the demo's response: report tool results, follow a known request, or echo.
+    """Choose the demo's response: report tool results, follow a known request, or echo.
 
     Args:
         messages: The conversation, system prompt included.

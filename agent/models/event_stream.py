@@ -1,4 +1,4 @@
-"""Parses servers' answers: event streams, JSON without events, and errors in all forms. Pure."""
+"""Parses servers' answers: event streams, JSON without events, and errors in any form. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _OTHER_FIELDS = (b":", b"id:", b"retry:")
 _ERROR_TEXTS = ("message", "error_msg", "msg", "detail", "status_msg", "error_description", "error")
 _ERROR_CODES = ("code", "error_code", "status_code", "status", "type")
 _TEXT_CHARS = 2_000
-"""How much of a server's text an error quotes, characters."""
+"""Maximum length of a server's text in an error, characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class EventReader:
         try:
             value = parse_json(data)
         except ValueError:
-            # The end mark, several events without an empty line between them, or not JSON.
+            # The data is the end mark, several events without an empty line between them, or not JSON.
             for line in data.split(b"\n"):
                 if line.startswith(_DONE):
                     self.is_done = True
@@ -103,7 +103,7 @@ class EventReader:
             yield from _checked(value, is_error=is_error)
 
     def _read_bare(self, line: bytes) -> Iterator[Mapping[str, Any]]:
-        """Read a line outside of events: a JSON document, or a part of a longer one."""
+        """Read a line outside events: a JSON document, or part of a longer one."""
         line = line.strip().removeprefix(b"\xef\xbb\xbf")
         if not self._bare and line.startswith(b"{") and line.endswith(b"}"):
             try:

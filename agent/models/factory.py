@@ -35,11 +35,11 @@ def create_chat_model(
         reasoning_effort: For models that support it; omitted otherwise.
         overrides: Class arguments that override the entry's.
         http_client: Shared HTTP client for classes that accept one; None = they create their own.
-        usage: Counts the model's calls, and refuses those that exceed a limit; None = nobody does.
+        usage: Counts the model's calls, and refuses calls that exceed a limit; None = no counting.
 
     Raises:
         ModelNotFound: No entry has this name.
-        ModelUnusable: The entry cannot be used; the text says what to change and quotes none of its values.
+        ModelUnusable: The entry cannot be used. The text says what to change, and quotes none of its values.
     """
     entry = _entry(config, name)
     settings = model_arguments(
@@ -67,7 +67,7 @@ def model_arguments(
     """Return the arguments for the entry's class.
 
     Raises:
-        ModelUnusable: Thinking is enabled and not supported.
+        ModelUnusable: Thinking is enabled but not supported.
     """
     if thinking_enabled and not entry.supports_thinking:
         raise ModelUnusable(
@@ -103,8 +103,8 @@ def _add_defaults(
         # By default ChatOpenAI uses OpenAI's newer API for some model names; few other servers have it.
         settings.setdefault("use_responses_api", False)
     if "stream_chunk_timeout" in fields:
-        # It uses asyncio.wait_for, which before Python 3.12 loses a cancellation that arrives with a chunk, so
-        # # that a canceled run continues. The HTTP client's read timeout applies instead.
+        # It uses asyncio.wait_for. Before Python 3.12, that loses a cancellation that arrives with a chunk, so a
+        # canceled run continues. The HTTP client's read timeout applies instead.
         settings.setdefault("stream_chunk_timeout", None)
     if http_client is not None and "http_async_client" in fields and "openai_proxy" not in settings:
         settings.setdefault("http_async_client", http_client.client())

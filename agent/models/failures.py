@@ -47,7 +47,7 @@ _PROVIDER_ERRORS = {"APIError", "ModelError"}
 _EMPTY_STREAM = {"No generation chunks were returned", "No generations found in stream."}
 """LangChain's messages for an empty stream."""
 _ANSWERS = {"AIMessage", "AIMessageChunk"}
-"""Titles of the validation errors that LangChain raises for answers such as calls whose arguments are not an object."""
+"""Titles of LangChain's validation errors for malformed answers, such as calls whose arguments are not an object."""
 _STATUSES = range(400, 600)
 _TELLING = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 """Statuses that servers also use for an exhausted quota."""
@@ -81,7 +81,7 @@ _BY_CODE: Mapping[FailureReason, re.Pattern[str]] = {
         re.IGNORECASE,
     ),
 }
-"""Reasons for the codes and types of errors that come with status 200."""
+"""Failure reasons, by patterns for the codes and types of errors that come with status 200."""
 
 _PICTURE_LIMIT = re.compile(
     r"(?:at most|up to|max(?:imum)?(?: number)?(?: of)?|limit(?: of| is)?|only|more than|exceeds?|allow(?:s|ed)?|>)"
@@ -104,7 +104,7 @@ _CONTEXT_OVERFLOW = re.compile(
     r"|上下文.{0,8}(?:超|过长)|(?:prompt|输入).{0,6}(?:超长|过长)",
     re.IGNORECASE,
 )
-"""What servers say if a request is too long, by their documentation and public reports: OpenAI, xAI, Anthropic, Gemini,
+"""Error messages for requests that are too long, from documentation and public reports: OpenAI, xAI, Anthropic, Gemini,
 Bedrock, Mistral, Cohere, DashScope, Moonshot, Zhipu, Volcengine, ERNIE, MiniMax, Groq, Together, OpenRouter, vLLM,
 SGLang, llama.cpp, LM Studio, Ollama, TGI. tests/agent/test_overflow_errors.py has the texts."""
 

@@ -5,7 +5,7 @@ from typing import Literal
 from langchain_core.messages import AIMessage
 
 FinishKind = Literal["whole", "length", "filtered", "stopped", "unknown"]
-"""`length`: at the model's limit. `filtered`: by a content filter, or refused. `stopped`: by a server problem."""
+"""`length`: the model's limit. `filtered`: a content filter or a refusal. `stopped`: a server problem."""
 
 _REASONS: dict[FinishKind, frozenset[str]] = {
     "whole": frozenset(

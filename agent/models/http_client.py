@@ -20,7 +20,7 @@ class ClosableClient(Protocol):
 
 
 class ModelHttpClient:
-    """Owns the HTTP client that is passed to model classes that accept one.
+    """Owns the HTTP client for all model classes that accept one.
 
     Without it, these classes cache clients for the whole process and never close them.
     """

@@ -1,8 +1,9 @@
-"""Chat models of OpenAI's package for all servers with OpenAI's API.
+"""Chat models from OpenAI's package, for all servers with OpenAI's API.
 
-langchain-openai drops fields that are not OpenAI's. Some servers reject the next request of a conversation without
-them: thinking next to the text (DeepSeek), its signatures (Google), both in other forms (OpenRouter). The classes here
-keep the fields in `additional_kwargs`, and send them back to the same server with the same message or call.
+langchain-openai drops fields that OpenAI does not define. Some servers reject the next request of a conversation
+without them: thinking next to the text (DeepSeek), its signatures (Google), or both in other forms (OpenRouter). The
+classes here keep the fields in `additional_kwargs`, and send them back to the same server with the same message or
+call.
 
 Imports the `openai` package: import this module by name, and only for a model that needs it.
 """
@@ -60,7 +61,7 @@ class CompatibleServer(_Base):
 
     @property
     def is_openai(self) -> bool:
-        """Whether the server is OpenAI's, or Azure's with its models."""
+        """Whether the server is OpenAI's, or Azure's with OpenAI's models."""
         return _is_openai(self.root_async_client.base_url.host)
 
     @override
@@ -134,7 +135,7 @@ class CompatibleServer(_Base):
 
 @cache
 def compatible_class(model_class: type[BaseChatOpenAI]) -> type[BaseChatOpenAI]:
-    """Return a subclass with `CompatibleServer`, under the same name; the class itself if it is one already."""
+    """Return a subclass with `CompatibleServer`, under the same name; the class itself if it already is one."""
     if issubclass(model_class, CompatibleServer):
         return model_class
     return create_model(

@@ -35,10 +35,10 @@ READ_BYTES = 16 * 1024
 """Bytes of an answer to parse at a time: about 80 deltas, which block the event loop for 1 ms."""
 
 DRAIN_S = 0.5
-"""How long to wait after an answer for the end of the response, seconds. The connection is reused only after it."""
+"""How long to wait for the end of the response after an answer, seconds. Only then can the connection be reused."""
 
 MAX_REQUEST_DEPTH = 200
-"""Maximum nesting of a request: tool schemas may be deep."""
+"""Maximum nesting of a request. Tool schemas may be deep."""
 
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 """Names for the limit of an answer's tokens. OpenAI's newer models reject the first one, other servers the second."""
@@ -68,7 +68,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     The package's own aiohttp transport reports every connection closed by the server as a connect timeout.
 
-    The environment's proxies are those at its creation, as for other HTTP clients.
+    It reads the environment's proxies when it is created, like other HTTP clients.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ def _transport_error(error: Exception, request: httpx2.Request) -> httpx2.Transp
 
 
 class DirectCompletions:
-    """AsyncCompletions whose `create` sends messages and tools unchanged and returns normalized dictionaries.
+    """AsyncCompletions with a `create` that sends messages and tools unchanged and returns normalized dictionaries.
 
     The package walks through its arguments to rename fields and read files, neither of which LangChain needs. With the
     agent's tools this takes 6 ms of CPU, a fifth of a turn (measured). The package also creates an object for every
@@ -166,7 +166,7 @@ class DirectCompletions:
 
     Attributes:
         server: A short name for the server. Its fields in messages are sent only to this server.
-        names_token_limit: As given, or the other name if the server accepted only that one.
+        names_token_limit: The given name, or the other one if the server accepted only that.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class DirectCompletions:
         self.names_token_limit = names_token_limit
         self._thinks_first = thinks_first
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the class has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other attribute
         return getattr(self._completions, name)
 
     @property
@@ -277,7 +277,7 @@ class _RawAnswer:
 
 
 class ChunkStream:
-    """The chunks of a streamed completion as dictionaries. Deltas that arrive together are one chunk.
+    """The chunks of a streamed completion as dictionaries. Deltas that arrive together form one chunk.
 
     Args:
         response: The response; its body must be unread.

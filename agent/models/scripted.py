@@ -14,7 +14,8 @@ CHARS_PER_TOKEN = 4  # a rule of thumb; these tokens are never billed
 _PIECES = 3
 """Number of pieces that a tool call's arguments are split into."""
 _MAX_SPLIT_CHARS = 1_000
-"""Longer arguments are one piece: LangChain parses each piece, in quadratic time if it is not JSON by itself."""
+"""Longer arguments stay in one piece, because LangChain parses each piece, in quadratic time if it is not valid
+JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def split_words(text: str) -> list[str]:
 
 
 def stream_chunks(turn: ScriptedTurn, prompt: Sequence[BaseMessage]) -> Iterator[AIMessageChunk]:
-    """Yield the chunks of one response; the last one carries usage and finish reason."""
+    """Yield the chunks of one response. The last one has the usage and the finish reason."""
     for word in split_words(turn.text):
         yield AIMessageChunk(content=word)
     for index, call in enumerate(turn.calls):

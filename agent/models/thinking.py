@@ -38,7 +38,7 @@ def thinking_settings(entry: ModelConfig, *, enabled: bool) -> dict[str, Any]:
 def _derive_disabled(on: Mapping[str, Any]) -> dict[str, Any]:
     body = _as_mapping(on.get("extra_body"))
     if "thinking" in body:
-        # Gateways for several models accept both; "minimal" is omitted if effort is not supported.
+        # Gateways to several models accept both; "minimal" is omitted if effort is not supported.
         return {"extra_body": {"thinking": {"type": "disabled"}}, "reasoning_effort": "minimal"}
     template = _as_mapping(body.get("chat_template_kwargs"))
     switches = [key for key in ("thinking", "enable_thinking") if key in template]

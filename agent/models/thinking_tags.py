@@ -1,4 +1,4 @@
-"""Separates the answer from thinking that a server leaves between tags in the text. Pure.
+"""Separates the answer from thinking that a server leaves in the text between tags. Pure.
 
 Tags count as thinking only where models put it: at the beginning of an answer, after other thinking, and after tool
 calls. Within an answer they count at the beginning of a line, if the thinking is closed. Elsewhere, and in code, the
@@ -28,16 +28,16 @@ class ThinkingSplitter:
     """Splits a text that arrives in pieces. The result does not depend on how the text is cut into pieces.
 
     Args:
-        ends_alone: The model is known to write only the closing tag of its first thinking, so text before the tag is
-            held.
+        ends_alone: The model is known to write only the closing tag of its first thinking block, so text before the tag
+            is held.
 
     Attributes:
         has_ended_alone: Whether the text had such a closing tag.
     """
 
     def __init__(self, *, ends_alone: bool = False) -> None:
-        # start: thinking may begin. thinking: inside it. unclear: it may end later or have ended already.
-        # # text: in the answer. aside: inside thinking within the answer, if it is closed later.
+        # start: thinking may begin. thinking: inside thinking. unclear: thinking may end later or have ended already.
+        # text: inside the answer. aside: inside thinking within the answer, if it is closed later.
         self._state: Literal["start", "thinking", "unclear", "text", "aside"] = (
             "unclear" if ends_alone else "start"
         )
@@ -88,7 +88,7 @@ class ThinkingSplitter:
         return split
 
     def _advance(self) -> bool:
-        """Assign the beginning of the held text. Return whether more can be assigned."""
+        """Assign the beginning of the held text to the answer or the thinking. Return whether to go on."""
         if self._state == "start":
             return self._begin()
         if self._state == "thinking":
@@ -114,7 +114,7 @@ class ThinkingSplitter:
         return True
 
     def _find_aside(self) -> bool:
-        """Release the text up to thinking at the beginning of a line."""
+        """Release the text up to a thinking tag at the beginning of a line."""
         while (at := self._held.find("<")) >= 0:
             self._show(self._held[:at])
             self._held = self._held[at:]

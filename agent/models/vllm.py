@@ -1,4 +1,4 @@
-"""Chat model for servers that need the thinking of all answers sent back: vLLM, and some chat templates."""
+"""Chat model that sends back the thinking of all answers, which vLLM and some chat templates need."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from agent.models.openai_chat import CompatibleServer
 
 
 class VllmChatModel(CompatibleServer, ChatOpenAI):
-    """ChatOpenAI that sends the thinking of all answers back, under the field name that it came with.
+    """ChatOpenAI that sends back the thinking of all answers, under the field name that it came with.
 
     It is never part of the text.
     """
