@@ -60,7 +60,7 @@ __all__ = [
 
 
 PARTIAL = "partial"
-"""Validation context for a configuration from which parts were left out: skips the check of references."""
+"""Validation context for an incomplete configuration. Skips the check of references."""
 
 
 class AgentConfig(Section):
@@ -111,7 +111,7 @@ class AgentConfig(Section):
 
     @property
     def chat_models(self) -> tuple[ModelConfig, ...]:
-        """The configured models, the default first. If none is configured, the demo model. Never empty."""
+        """The configured models, the default first; the demo model if none is configured. Never empty."""
         return tuple(self.models) or (ModelConfig.model_validate(DEMO_MODEL),)
 
     def model_named(self, name: str) -> ModelConfig | None:

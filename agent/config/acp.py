@@ -8,7 +8,7 @@ from agent.config.section import Section
 class AcpAgentConfig(Section):
     """A program that speaks the Agent Client Protocol over stdio.
 
-    It runs with Parley's permissions, outside of any sandbox.
+    It runs with Parley's permissions, outside any sandbox.
 
     Attributes:
         command: The program.
@@ -16,7 +16,7 @@ class AcpAgentConfig(Section):
         env: Environment variables besides HOME, LOGNAME, PATH, SHELL, TERM and USER.
         description: The tasks it is good at; shown to Parley's agent.
         model: The model to request from it; None = its default.
-        auto_approve_permissions: Whether its permission requests are allowed (once each) or rejected.
+        auto_approve_permissions: Whether to allow its permission requests (once each). Otherwise they are rejected.
         timeout_seconds: Time limit of one call, seconds.
     """
 

@@ -8,7 +8,7 @@ from agent.config.section import Section
 
 
 class DockerConfig(Section):
-    """Containers: one per thread that runs commands.
+    """Containers, one per thread that runs commands.
 
     Attributes:
         command: The command-line program: docker, or a compatible one such as podman.

@@ -23,9 +23,10 @@ class GuardrailsConfig(Section):
     """Authorization of tool calls before they run.
 
     Attributes:
-        ask: Tools that need a person's approval, by name or pattern (`github_*`); after the provider allowed them.
-        fail_closed: Whether a provider that fails or times out denies; false = it allows.
-        passport: Passed to the provider as the agent's id; for `oap` the passport itself.
+        ask: Tools that need a person's approval, by name or pattern (`github_*`), after the provider has allowed the
+            call.
+        fail_closed: Whether calls are denied if the provider fails or times out; false = they are allowed.
+        passport: Passed to the provider as the agent's id. For `oap`, this is the passport itself.
         timeout_seconds: Time limit of one decision, seconds.
     """
 

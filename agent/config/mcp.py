@@ -6,17 +6,18 @@ from agent.config.section import Section
 
 
 class McpConfig(Section):
-    """Limits of MCP servers, and of what the API may configure.
+    """Limits for MCP servers, and for their configuration through the API.
 
     Attributes:
-        allowed_commands: Programs that servers added over the API may run; the file itself may name any.
+        allowed_commands: Programs that servers added through the API may run. Servers in the file may run any program.
         connect_timeout_seconds: Time limit for a server to start and initialize, seconds.
         discovery_timeout_seconds: Time limit for listing its tools, seconds.
         call_timeout_seconds: Time limit of one tool call, seconds.
         retry_seconds: First delay before a failed server is loaded again, seconds; doubles up to 300 s.
         idle_seconds: Idle time after which a session with a server, and the process of a stdio server, ends; seconds.
-        max_sessions: Maximum number of open sessions with servers; one per server and thread.
-        sampling: Names and patterns of servers that may let Parley's default model answer during their tool calls.
+        max_sessions: Maximum number of open sessions, one per server and thread.
+        sampling: Names and patterns of servers that may send requests to Parley's default model during their tool
+            calls.
         result_max_chars: Longer tool results are saved to a file, characters.
     """
 

@@ -11,10 +11,11 @@ class MemoryConfig(Section):
     Attributes:
         enabled: Whether memory is extracted and used at all.
         storage_path: The folder of the documents, relative to the data folder; "" = `memory`.
-        debounce_seconds: Pause of a conversation before memory is extracted from it, seconds.
-        max_calls_per_hour: Model calls that extract memory for one person or room, at most; they are spread evenly.
+        debounce_seconds: How long a conversation must pause before memory is extracted from it, seconds.
+        max_calls_per_hour: Maximum number of model calls that extract memory for one person or room. They are spread
+            evenly.
         model_name: An entry of `models` that extracts memory; None = the first.
-        max_facts: Maximum number of facts per document; the most certain ones are kept.
+        max_facts: Maximum number of facts per document. The most certain ones are kept.
         fact_confidence_threshold: Extracted facts with a lower confidence are dropped.
         injection_enabled: Whether memory is added to the prompt.
         max_injection_tokens: Size limit of the memory block, estimated tokens.

@@ -28,8 +28,8 @@ class SummarizationConfig(Section):
     Attributes:
         enabled: Whether threads are summarized. If not, a request that is too long for the model fails.
         model_name: An entry of `models` that writes summaries; None = the default one.
-        trigger: Any of these sizes starts a summary; empty = 80 % of the context size.
-        keep: How much of the end is kept.
+        trigger: Any of these sizes starts a summary; empty = 60 % of the context size.
+        keep: How much of the end to keep.
         max_input_tokens: The model's context size; None = from the model's profile.
         trim_tokens_to_summarize: Maximum tokens per call of the summary model. Longer texts are read in pieces; 0 = no
             limit.
@@ -72,7 +72,8 @@ class LlmRetryConfig(Section):
         max_attempts: Attempts per model before the next one is tried.
         first_wait_s: Delay before the second attempt, seconds; doubled for each later one.
         max_wait_s: Longest such delay, seconds.
-        max_retry_after_s: Longest delay that a server may request, seconds; beyond it the call fails at once.
+        max_retry_after_s: Longest delay that a server may request, seconds. If it requests more, the call fails at
+            once.
         fallback: Whether to try the entries that follow in `models`.
     """
 
@@ -84,11 +85,11 @@ class LlmRetryConfig(Section):
 
 
 class CircuitBreakerConfig(Section):
-    """When to stop calling a model that keeps failing, for a while.
+    """When to stop calling a model for a while because it keeps failing.
 
     Attributes:
         failure_threshold: Consecutive failures; 0 = never stop.
-        recovery_timeout_sec: Length of the pause, seconds; then one call is let through.
+        recovery_timeout_sec: Length of the pause, seconds. After it, one call is let through.
     """
 
     failure_threshold: int = Field(default=5, ge=0)
@@ -102,7 +103,7 @@ class LoopDetectionConfig(Section):
         enabled: Whether loops are detected.
         warn_threshold: Number of identical calls after which the model is warned.
         hard_limit: Number of identical calls after which the model must answer.
-        window_size: How many of the latest messages with calls are compared.
+        window_size: How many of the latest messages with calls to compare.
         tool_freq_warn: Calls of one tool, with any arguments, after which the model is warned; 0 = never.
         tool_freq_hard_limit: Calls of one tool after which the model must answer; 0 = no limit.
     """
@@ -154,6 +155,6 @@ class ToolOutputConfig(Section):
 
 
 class SafetyFinishReasonConfig(Section):
-    """Whether tool calls of responses cut off by the provider's safety filter are dropped."""
+    """Whether to drop the tool calls of responses that the provider's safety filter cut off."""
 
     enabled: bool = True

@@ -17,14 +17,14 @@ class ModelConfig(Section):
     """One entry of `models`. Unknown keys are passed to the class.
 
     Attributes:
-        name: Its name in sessions and for `/model`.
+        name: Its name, for sessions and `/model`.
         use: The LangChain chat model class, `module:Class`.
         model: The provider's model name.
         when_thinking_enabled: Keys merged into the class's arguments if thinking is on.
         when_thinking_disabled: Keys merged if thinking is off; None = derived from
             `when_thinking_enabled`.
         thinking: Shorthand for `when_thinking_enabled: {thinking: ...}`.
-        price: What it costs; None = unknown.
+        price: Its price; None = unknown.
     """
 
     name: str = Field(min_length=1)
@@ -49,7 +49,7 @@ class ModelConfig(Section):
 DEMO_MODEL = {
     "name": DEMO_MODEL_NAME,
     "display_name": "Demo",
-    "description": "The built-in demo: no model behind it. Set `models` in config.yaml to get a real one.",
+    "description": "The built-in demo, without a real model. Set `models` in config.yaml to get one.",
     "use": DEMO_MODEL_CLASS,
     "model": DEMO_MODEL_NAME,
 }

@@ -14,7 +14,7 @@ SANDBOX_NAMES = ("auto", "bubblewrap", "local", "docker", "provisioner")
 """Values of `sandbox.use` that are not class names."""
 
 _DEERFLOW_MODULES = ("deerflow.", "src.")
-"""Where DeerFlow's configurations find their classes, in its present tree and in its first one."""
+"""Prefixes of class names in DeerFlow's configurations, in its current source tree and in its first one."""
 
 _DEERFLOW_KEYS = {
     "image": ("docker", "image"),
@@ -23,7 +23,7 @@ _DEERFLOW_KEYS = {
     "provisioner_url": ("provisioner", "url"),
     "provisioner_api_key": ("provisioner", "api_key"),
 }
-"""Keys beside DeerFlow's `use`, and where Parley has them. `idle_timeout` belongs to both sections."""
+"""Keys next to DeerFlow's `use`, and their places in Parley. `idle_timeout` belongs to both sections."""
 
 
 class MountConfig(Section):
@@ -38,17 +38,18 @@ class SandboxConfig(Section):
     """The sandbox for the agent's files and commands.
 
     Attributes:
-        use: `auto`, `bubblewrap`, `local`, `docker`, `provisioner`, or `module:Class`. DeerFlow's AioSandboxProvider is
-            `provisioner` beside a `provisioner_url` and `docker` without, its LocalSandboxProvider is `local`.
+        use: `auto`, `bubblewrap`, `local`, `docker`, `provisioner`, or `module:Class`. DeerFlow's AioSandboxProvider
+            means `provisioner` if `provisioner_url` is set and `docker` otherwise; its LocalSandboxProvider means
+            `local`.
         allow_host_bash: Whether `bash` may run unconfined on this machine if `use` is `local`.
         mounts: Additional folders.
         environment: Environment variables of commands.
-        ls_output_max_chars: Longer results of ls, glob and grep are saved to a file; 0 = no limit of their own.
+        ls_output_max_chars: Longer results of ls, glob and grep are saved to a file; 0 = no separate limit.
         read_file_output_max_chars: Maximum characters of one read_file; 0 = no limit.
         write_file_max_bytes: Largest content of one write_file without append; 0 = no limit.
         bubblewrap_path: The path of bubblewrap.
         bash_command_timeout: Time limit of one command, seconds.
-        bash_output_max_chars: Longer results of bash are saved to a file; 0 = no limit of its own.
+        bash_output_max_chars: Longer results of bash are saved to a file; 0 = no separate limit.
         memory_mb: Memory limit of one command with all its processes, MiB.
         cpu_seconds: CPU time limit of one process of a command, seconds.
         max_processes: Maximum number of processes and threads of one command.
@@ -99,7 +100,7 @@ class SandboxConfig(Section):
 
 
 def _translated(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a section that names a class of DeerFlow with Parley's name and keys; another one as it is.
+    """Translate a section that names a DeerFlow class to Parley's name and keys. Other sections stay unchanged.
 
     >>> _translated({"use": "deerflow.community.aio_sandbox:AioSandboxProvider", "idle_timeout": 60})
     {'use': 'docker', 'docker': {'idle_timeout_seconds': 60}}

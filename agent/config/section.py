@@ -8,7 +8,7 @@ from typing_extensions import override
 
 
 class Section(BaseModel):
-    """One section. A null value means the default. Unknown keys are kept; the gateway reports them."""
+    """One section. A null value means the default. Unknown keys are kept, and the gateway reports them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

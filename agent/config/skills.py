@@ -11,7 +11,7 @@ class SkillsConfig(Section):
     """Where skills are stored, and how new ones are scanned.
 
     Attributes:
-        path: The folder that contains `public`; relative to the configuration, else to the installation.
+        path: The folder that contains `public`, relative to the configuration or else to the installation.
         container_path: The virtual path of the skills.
         scan: The scanner that checks a skill before it is installed or changed: `model` or `none`.
         scan_model_name: The entry of `models` for scans; None = the first.

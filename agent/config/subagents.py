@@ -12,7 +12,7 @@ INHERIT = "inherit"
 
 
 class SubagentOverrideConfig(Section):
-    """Overrides for one type of subagent; null keeps the type's own value.
+    """Overrides for one type of subagent. Null keeps the type's own value.
 
     Attributes:
         timeout_seconds: Its time limit, seconds.
@@ -55,13 +55,13 @@ class SubagentsConfig(Section):
     """Delegation to subagents.
 
     Attributes:
-        enabled: Whether delegation is available; sessions turn it on with `subagent_enabled`.
+        enabled: Whether delegation is available. Sessions turn it on with `subagent_enabled`.
         max_concurrent: Maximum number of concurrent subagents of one run.
         calls_per_message: Budget of delegations per message of a person.
         timeout_seconds: The time limit of built-in types, seconds.
         max_turns: Maximum number of model calls of built-in types; null = the type's own limit.
         agents: Overrides by type name.
-        custom_agents: Custom types by name; one with a built-in type's name replaces it.
+        custom_agents: Custom types by name. A custom type with a built-in type's name replaces it.
     """
 
     enabled: bool = True

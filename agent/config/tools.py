@@ -16,7 +16,7 @@ class ToolGroupConfig(Section):
 
 
 class ToolConfig(Section):
-    """One entry of `tools`. `use` is `module:attribute`, a LangChain tool; unknown keys are for that tool."""
+    """One entry of `tools`. `use` names a LangChain tool as `module:attribute`, which gets the unknown keys."""
 
     name: str = Field(min_length=1)
     group: str = Field(min_length=1)

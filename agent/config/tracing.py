@@ -1,6 +1,6 @@
 """TracingConfig, read from LangSmith's and Langfuse's environment variables. Pure.
 
-LangSmith and Langfuse are switched on by their own variables, as their documentation says.
+The variables of LangSmith and Langfuse have the meaning that their documentation gives.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class LangfuseConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracingConfig:
-    """Tracing as configured by the environment; off by default. `label` names the environment in tags."""
+    """Tracing as configured by the environment. Off by default. `label` names the environment in tags."""
 
     langsmith: LangSmithConfig | None = None
     langfuse: LangfuseConfig | None = None

@@ -4,6 +4,6 @@ from agent.config.section import Section
 
 
 class UploadsConfig(Section):
-    """What happens to files that users send."""
+    """How to handle files that users send."""
 
     auto_convert_documents: bool = True

@@ -6,12 +6,12 @@ from agent.config.section import Section
 
 
 class ModelPriceConfig(Section):
-    """Prices of a model, US dollars for a million tokens.
+    """Prices of a model, US dollars per million tokens.
 
     Attributes:
-        input: Of the prompt.
-        cached_input: Of the part of the prompt that the provider has cached; null = as `input`.
-        output: Of the answer, reasoning included.
+        input: Price of the prompt.
+        cached_input: Price of the part of the prompt that the provider has cached; null = as `input`.
+        output: Price of the answer, reasoning included.
     """
 
     input: float = Field(default=0.0, ge=0)
@@ -20,7 +20,7 @@ class ModelPriceConfig(Section):
 
 
 class UsageLimitConfig(Section):
-    """What one person, room or agent, or the whole service, may use; null = no limit.
+    """The allowance of one person, room or agent, or of the whole service; null = no limit.
 
     Attributes:
         tokens_per_day: Input and output tokens in a UTC day.
@@ -39,10 +39,10 @@ class UsageLimitsConfig(Section):
     """The limits.
 
     Attributes:
-        person: Of each person.
-        room: Of each chat.
-        agent: Of each agent.
-        service: Of everything together.
+        person: The limit of each person.
+        room: The limit of each chat.
+        agent: The limit of each agent.
+        service: The limit of the whole service.
     """
 
     person: UsageLimitConfig = Field(default_factory=UsageLimitConfig)
@@ -61,12 +61,12 @@ class UsageLimitsConfig(Section):
 
 
 class UsageConfig(Section):
-    """Limits of what model calls use.
+    """Limits on the usage of model calls.
 
     Attributes:
         tokens_per_turn: Input and output tokens that the agent may use to answer one message; null = no limit.
         tokens_per_subagent: Input and output tokens that a subagent may use for one task; null = no limit.
-        limits: Limits of a day or a month.
+        limits: Limits per day or month.
     """
 
     tokens_per_turn: int | None = Field(default=None, ge=1)
