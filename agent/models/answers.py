@@ -380,7 +380,7 @@ def _continued(call: _Call, piece: _Piece) -> _Call | None:
 
 
 def _unless_complete(call: _Call, piece: _Piece) -> _Call | None:
-    """Return the call. None if the piece starts another call: it has a name, and the call's arguments are complete."""
+    """Return the call; None if the piece starts another one: it has a name, and the call's arguments are complete."""
     if not piece.name or piece.arguments == call.text():
         return call
     # A name without arguments may also be an echo at the end: some servers repeat the name.

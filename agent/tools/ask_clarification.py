@@ -25,7 +25,7 @@ ICONS = {
 class AskClarificationArgs(BaseModel):
     """Arguments of ask_clarification."""
 
-    question: str = Field(description="The question. It must be understandable on its own.")
+    question: str = Field(description="The question. It must make sense on its own.")
     clarification_type: Literal[
         "missing_info",
         "ambiguous_requirement",
@@ -39,7 +39,7 @@ class AskClarificationArgs(BaseModel):
 
 
 def ask_clarification_tool() -> BaseTool:
-    """Build ask_clarification. The clarification middleware answers its calls; this code runs only without it."""
+    """Build ask_clarification. ClarificationMiddleware answers its calls; this code runs only without it."""
 
     async def ask_clarification(**arguments: object) -> str:
         return question_text(arguments)

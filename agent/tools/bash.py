@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 BASH = "bash"
 LOGGED_CHARS = 2_000
-"""How much of a command is logged, characters."""
+"""Maximum length of a command in the log, characters."""
 
 MAX_COMMAND_BYTES = 100_000
 """Longest command, bytes. Linux accepts 128 KiB as one argument of a program."""
@@ -26,7 +26,7 @@ BASH_OUTPUT = "bash_output"
 KILL_BASH = "kill_bash"
 
 _DESCRIPTION = """\
-Run a bash command in the workspace, in your own folders with the same paths. Standard input is empty. Files persist \
+Run a bash command in the workspace. Your folders have the same paths there. Standard input is empty. Files persist \
 between commands; shell state, such as variables and the working folder, does not. Processes end with the command, \
 unless it runs in the background.{network} Returns stdout, stderr, and the exit code if it is not 0."""
 
@@ -46,27 +46,27 @@ class BashArgs(BaseModel):
     timeout_s: float | None = Field(
         default=None,
         gt=0,
-        description="Stop the command after so many seconds, also in the background; unset = as configured.",
+        description="Stop the command after this many seconds, also in the background; unset = as configured.",
     )
     run_in_background: bool = Field(
         default=False,
-        description=f"Return at once, for servers and long work; read on with {BASH_OUTPUT}.",
+        description=f"Return at once, for servers and long work; get the output with {BASH_OUTPUT}.",
     )
 
 
 class BashOutputArgs(BaseModel):
     """Arguments of bash_output."""
 
-    process_id: str = Field(description="As bash returned it.")
+    process_id: str = Field(description="The id that bash returned.")
     wait_s: float = Field(
-        default=0, ge=0, le=MAX_WAIT_S, description="Wait up to so many seconds for its end."
+        default=0, ge=0, le=MAX_WAIT_S, description="Wait up to this many seconds for it to end."
     )
 
 
 class KillBashArgs(BaseModel):
     """Arguments of kill_bash."""
 
-    process_id: str = Field(description="As bash returned it.")
+    process_id: str = Field(description="The id that bash returned.")
 
 
 def bash_tools(
@@ -74,7 +74,7 @@ def bash_tools(
 ) -> tuple[BaseTool, ...]:
     """Build bash, bash_output and kill_bash over a sandbox provider.
 
-    Commands are stopped after `timeout_s` seconds, or earlier if asked; in the background after `MAX_AGE_S` instead.
+    Commands are stopped after `timeout_s` seconds, background commands after `MAX_AGE_S`, or earlier if the model asks.
     """
 
     async def bash(runtime: ToolRuntime, **arguments: object) -> str:
@@ -114,7 +114,7 @@ def _background_tools(
         try:
             thread_id = thread_id_for_run(runtime.context, runtime.config)
             output = await background.poll(thread_id, process_id, wait_s=wait_s)
-            await sandboxes.acquire(thread_id)  # fetches the files that belong to the output
+            await sandboxes.acquire(thread_id)  # also fetches the files that belong to the output
         except AgentError as error:
             return error_text(error)
         return output
@@ -130,7 +130,7 @@ def _background_tools(
         StructuredTool.from_function(
             coroutine=bash_output,
             name=BASH_OUTPUT,
-            description="Return the new output of a background process, and whether it still runs.",
+            description="Return the new output of a background process, and whether it is still running.",
             args_schema=BashOutputArgs,
         ),
         StructuredTool.from_function(

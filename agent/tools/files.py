@@ -42,7 +42,7 @@ NO_MATCHES = "(no matches)"
 
 MAX_EDITS = 100
 MAX_PAGES = 20
-"""Most pages of a PDF to read at once."""
+"""Maximum number of PDF pages to read at once."""
 
 _EVERYWHERE = "The {what} to search; unset = all: workspace, uploads, outputs, skills."
 _NUMBER = re.compile(r"([1-9][0-9]{0,8})\t")
@@ -82,7 +82,7 @@ class WriteArgs(_Described):
 
 
 class Replacement(BaseModel):
-    """One of several replacements. The names are those of `ReplaceArgs`."""
+    """One of several replacements. It has the field names of `ReplaceArgs`."""
 
     old_str: str
     new_str: str
@@ -108,7 +108,7 @@ class ReplaceArgs(_Described):
         """Return the replacements.
 
         Raises:
-            SandboxError: There is none.
+            SandboxError: No replacement is given.
         """
         asked = self.edits
         if self.old_str is not None and self.new_str is not None:
@@ -128,7 +128,7 @@ class GlobArgs(_Described):
 
     pattern: str = Field(description="For example **/*.py; ** spans folders.")
     path: str | None = Field(default=None, description=_EVERYWHERE.format(what="folder"))
-    include_dirs: bool = Field(default=False, description="Match folders too.")
+    include_dirs: bool = Field(default=False, description="Also match folders.")
     max_results: int = Field(default=200, description="At most 1000.")
 
 
@@ -200,7 +200,7 @@ def read_file_tool(
         sandboxes: Provides the files.
         limits: Limits of a result.
         converter: Reads documents.
-        images: Threads' folders, for a model that sees images; None = it does not.
+        images: Threads' folders, for a model that supports images; None = it does not.
     """
 
     async def read_file(
@@ -239,11 +239,13 @@ def read_file_tool(
 
 
 def _image_note(content: bytes) -> str:
-    """Return a line about an image for a model that sees none."""
+    """Return a line about an image for a model that cannot see images."""
     kind, size = image_type(content[:HEAD_BYTES]), image_size(content)
     pixels = f", {size[0]} x {size[1]} pixels" if size else ""
     what = (
-        f"an image ({kind}{pixels}, {len(content):,} bytes)" if kind else "no image that is known"
+        f"an image ({kind}{pixels}, {len(content):,} bytes)"
+        if kind
+        else "not an image of a known type"
     )
     return f"[The file is {what}. You cannot see images.]"
 
@@ -294,7 +296,7 @@ async def _ls(sandbox: Sandbox, args: ListArgs, _: ToolLimits) -> str:
 
 
 def _reading(whole: str, args: ReadArgs, limit: int) -> str:
-    """Return the requested part of a file with line numbers. The start of a long file also lists its headings."""
+    """Return the requested part of a file with line numbers. For the start of a long file, also list its headings."""
     total = whole.count("\n") + (not whole.endswith("\n"))
     text = line_range(whole, args.start_line, args.end_line)
     is_range = text is not whole
@@ -307,12 +309,12 @@ def _reading(whole: str, args: ReadArgs, limit: int) -> str:
     end = _page_end(text, start, limit)
     number = first + text.count("\n", 0, start)
     shown = number_lines(text[start:end], number)
-    while limit < len(shown) and limit > 0 and end - start > 1:  # the numbers count, too
+    while limit < len(shown) and limit > 0 and end - start > 1:  # line numbers count too
         end = _page_end(text, start, (end - start) * limit // len(shown))
         shown = number_lines(text[start:end], number)
     is_cut = end < len(text)
     if is_cut:
-        shown += f"\n... [characters {start} to {end} of {len(text)}; read on with offset={end}]"
+        shown += f"\n... [characters {start} to {end} of {len(text)}; continue with offset={end}]"
     if is_range:
         last = total if args.end_line is None else min(args.end_line, total)
         return f"{shown}\n[lines {first} to {last} of {total}]"
@@ -365,7 +367,7 @@ def _format(listing: FileListing, if_empty: str) -> str:
 
 
 def _page_end(text: str, start: int, limit: int) -> int:
-    """Return where a part of a text ends: after a line if that keeps half of the part. `limit` 0 = no limit."""
+    """Return where a part of a text ends: at a line end if that keeps at least half of it. `limit` 0 = no limit."""
     end = start + limit
     if limit <= 0 or end >= len(text):
         return len(text)
@@ -383,7 +385,7 @@ def number_lines(text: str, first: int) -> str:
 
 
 def find_shown_lines(result: str, text: str) -> tuple[int, int] | None:
-    r"""Return the first and last line that a result of read_file shows; None if a text does not have them.
+    r"""Return the first and last line that a result of read_file shows; None if the text no longer contains them.
 
     >>> find_shown_lines("2\tb\n3\tc\n[lines 2 to 3 of 3]", "a\nb\nc\nd")
     (2, 3)
@@ -411,7 +413,7 @@ def _at_any_depth(pattern: str) -> str:
 
 
 def line_range(text: str, start: int | None, end: int | None) -> str:
-    r"""Return lines `start` to `end`, from 1, inclusive. None = from the first, or to the last line.
+    r"""Return lines `start` to `end`, counted from 1, inclusive. None = from the first line, or to the last.
 
     >>> line_range("a\nb\nc", 2, None)
     'b\nc'

@@ -13,7 +13,7 @@ from agent.sandbox.protocol import Sandbox, SandboxProvider
 from agent.tools.results import error_text, tool_message
 
 NAME = "present_files"
-MAX_FILES = 20  # files per call; a chat message cannot carry more
+MAX_FILES = 20  # maximum files per call; a chat message cannot hold more
 
 
 class PresentArgs(BaseModel):

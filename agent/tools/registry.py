@@ -32,14 +32,14 @@ def built_in_tools(
     converter: DocumentConverter | None = None,
     images: ThreadStorage | None = None,
 ) -> tuple[BaseTool, ...]:
-    """Build the tools that every agent has. Those of bash are included only if the sandboxes run commands.
+    """Build the tools that every agent has. Includes the bash tools only if the sandboxes run commands.
 
     Args:
         sandboxes: Provides the files and the shell.
         limits: Limits of the tools.
         background: Runs commands in the background; None = they run in the foreground only.
-        converter: Reads documents; None = one of its own.
-        images: Threads' folders, for a model that sees images; None = it does not.
+        converter: Reads documents; None = create one.
+        images: Threads' folders, for a model that supports images; None = it does not.
     """
     return (
         *file_tools(sandboxes, limits, converter or DocumentConverter(), images),
@@ -61,12 +61,12 @@ def configured_tools(
 ) -> list[BaseTool]:
     """Resolve the `tools` section. Blocking: it imports modules.
 
-    `use` names a tool, or a callable that receives the entry's other keys and returns one. A callable with a parameter
-    `services` receives the services too.
+    `use` names a tool, or a callable that receives the entry's other keys and returns a tool. If the callable has a
+    parameter `services`, it also receives the services.
 
     Args:
         entries: The section.
-        services: The services that tools can use; None = the tools are built to be checked, and not called.
+        services: The services that tools can use; None = the tools are only built to be checked.
         groups: Only tools of these groups; None = all.
 
     Raises:
@@ -78,7 +78,7 @@ def configured_tools(
 
 
 def deduplicate_tools(tools: Iterable[BaseTool]) -> list[BaseTool]:
-    """Keep the first tool of each name: providers reject duplicate names."""
+    """Keep the first tool of each name, because providers reject duplicate names."""
     kept: dict[str, BaseTool] = {}
     for tool in tools:
         if tool.name in kept:
@@ -111,5 +111,5 @@ def _tool_of(entry: ToolConfig, services: ToolServices | None) -> BaseTool:
             f"tools: {entry.name}: {entry.use} has the name of Parley's own tool {found.name!r}: rename it"
         )
     if found.name != entry.name:
-        log.warning("tools: %s: its code names the tool %s", entry.name, found.name)
+        log.warning("tools: %s: the tool is called %s in its code", entry.name, found.name)
     return found

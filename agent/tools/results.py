@@ -1,4 +1,4 @@
-"""Formats tool results for the model: truncation, errors as text. Nothing here raises to the model."""
+"""Formats tool results for the model: truncates long ones, and turns errors into text."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -38,10 +38,10 @@ def text_page(text: str, offset: int, limit: int) -> str:
     Args:
         text: The text.
         offset: Characters to skip.
-        limit: Characters, without the note; 0 = no limit.
+        limit: Maximum characters, not counting the note; 0 = no limit.
 
     >>> text_page("abcdef", 2, 3)
-    'cde\n... [characters 2 to 5 of 6; read on with offset=5]'
+    'cde\n... [characters 2 to 5 of 6; continue with offset=5]'
     >>> text_page("abcdef", 5, 3), text_page("abc", 9, 3)
     ('f', '[offset is beyond the end: there are 3 characters]')
     """
@@ -52,7 +52,7 @@ def text_page(text: str, offset: int, limit: int) -> str:
     page = text[start:end]
     if end >= len(text):
         return page
-    return f"{page}\n... [characters {start} to {end} of {len(text)}; read on with offset={end}]"
+    return f"{page}\n... [characters {start} to {end} of {len(text)}; continue with offset={end}]"
 
 
 def error_text(error: AgentError) -> str:

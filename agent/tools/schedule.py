@@ -1,6 +1,6 @@
-"""schedule: sets up, lists, changes and ends schedules of this chat or others of the person who asks.
+"""schedule: sets up, lists, changes and deletes schedules in this chat or other chats of the requesting person.
 
-Its schema is short, because it is part of every request of a chat. The action `help` explains the fields.
+Its schema is short, because every request in a chat contains it. The action `help` explains the fields.
 """
 
 from collections.abc import Mapping
@@ -20,16 +20,16 @@ NAME = "schedule"
 ScheduleAction = Literal["create", "list", "change", "pause", "resume", "delete", "timezone"]
 
 HELP = """\
-create: prompt (what you are told when it is due), when, and if needed chat, name, timezone, until, active_hours, check
+create: prompt (the message you get when due), when, and if needed chat, name, timezone, until, active_hours, check
 list
 change: number (as list counts them) and the fields to change
 pause, resume, delete: number
-timezone: timezone; remembers the zone of the person who asks
+timezone: timezone; saves the time zone of the requesting person
 when, in local time: 2026-12-24T18:00, `in 20m`, `every 30m`, `every 1d`, or five cron fields: `0 9 * * 1-5`
 timezone: IANA name, if the person said where they are. until: last day, 2026-12-31. active_hours: 09:00-18:00
-check: a bash command; you are told only when its output has changed
+check: a bash command; you get the prompt only when its output has changed
 chat: where your answer to the prompt appears, if not in this chat: name or ID of a chat of this person, or `me`
-(private). The chat is told who set it up. Repeat the time and its zone to the person."""
+(private). A message there says who set it up. Repeat the time and its zone to the person."""
 
 
 class ScheduleArgs(BaseModel):
@@ -65,19 +65,19 @@ class ScheduleCall:
 
 
 class ScheduleRefused(Exception):
-    """The call was refused. The message says why, for the model."""
+    """The call was refused. The message tells the model why."""
 
 
 class ScheduleBackend(Protocol):
     """Carries out the calls."""
 
     async def call(self, call: ScheduleCall) -> str:
-        """Return what to tell the model. Raises ScheduleRefused."""
+        """Return the result for the model. Raises ScheduleRefused."""
         ...
 
 
 def schedule_tool(backend: ScheduleBackend) -> BaseTool:
-    """Build the tool. The backend knows who asks, and in which chat."""
+    """Build the tool. The backend knows the requesting person and the chat."""
 
     async def schedule(
         action: str, runtime: ToolRuntime, fields: Mapping[str, Any] | None = None
@@ -99,6 +99,6 @@ def schedule_tool(backend: ScheduleBackend) -> BaseTool:
     return StructuredTool.from_function(
         coroutine=schedule,
         name=NAME,
-        description="Reminders and recurring work in a chat, if a person asks. First: action `help`.",
+        description="Set up reminders and recurring work in a chat when a person asks. Call action `help` first.",
         args_schema=ScheduleToolArgs,
     )

@@ -1,4 +1,4 @@
-"""ToolServices: the running parts of the agent that the builder of a configured tool may use."""
+"""ToolServices: the agent's services that the builder of a configured tool may use."""
 
 from dataclasses import dataclass
 

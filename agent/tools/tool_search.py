@@ -1,4 +1,4 @@
-"""tool_search: loads tools that are not in every request, because all of their schemas would fill it."""
+"""tool_search: loads tools that are not in every request, because all their schemas would take too much space."""
 
 import hashlib
 import json
@@ -22,22 +22,22 @@ from agent.tools.results import tool_message
 NAME = "tool_search"
 
 MAX_LISTED = 40
-"""Up to this many MCP and custom tools are in every request. Models choose worse among more (OpenAI advises 20)."""
+"""Up to this many MCP and custom tools are in every request. With more, models choose worse (OpenAI recommends 20)."""
 
 MAX_LISTED_TOKENS = 5_000
-"""The same for the tokens of their schemas."""
+"""Limit for the tokens of these tools' schemas."""
 
 MAX_RESULTS = 10
-"""How many tools one search loads."""
+"""Maximum number of tools that one search loads."""
 
 MAX_NAMES_TOKENS = 3_500
-"""Tokens of the names in the description of tool_search. 500 names with a server and two words each fit."""
+"""Maximum tokens of the names in tool_search's description. 500 names of a server and two words each fit."""
 
 DESCRIPTION_CHARS = 160
-"""How much of a tool's description a search shows: its schema follows in the next request."""
+"""Length of a tool's description in search results, characters. Its schema follows in the next request."""
 
 _NAME_WEIGHT = 3
-"""A word in a name says more than one in a description."""
+"""A match in a name says more than a match in a description."""
 
 _SEPARATORS = re.compile(r"[\s,;]+")
 _WORD = re.compile(r"[^\W_]+")
@@ -57,7 +57,7 @@ class ToolCatalog:
 
     Attributes:
         tools: The tools by name, in the order of the agent's tools.
-        hash: Changes with the names and descriptions.
+        hash: Changes when names or descriptions change.
     """
 
     tools: dict[str, BaseTool]
@@ -65,7 +65,7 @@ class ToolCatalog:
 
     @classmethod
     def of(cls, tools: Sequence[BaseTool]) -> "ToolCatalog | None":
-        """Return the MCP and custom tools among an agent's tools; None = few enough for every request."""
+        """Return the MCP and custom tools among an agent's tools; None if they are few enough for every request."""
         found = [
             tool for tool in tools if not is_built_in(tool.name) and tool.name not in WEB_TOOLS
         ]
@@ -81,12 +81,12 @@ class ToolCatalog:
         return [self.tools[name] for name in promoted_names(state) if name in self.tools]
 
     def is_loaded(self, state: object) -> bool:
-        """Return whether the loaded tools of a thread are of this catalog."""
+        """Return whether the loaded tools of a thread are from this catalog."""
         promoted = state.get("promoted") if isinstance(state, dict) else None
         return isinstance(promoted, dict) and promoted.get("catalog_hash") == self.hash
 
     def find(self, query: str) -> list[BaseTool]:
-        """Return the tools that a query names, then, unless it only names tools, those that match most of its words."""
+        """Return the tools that a query names. Unless it only names tools, add those that match most of its words."""
         wanted = query.strip().removeprefix("select:")
         by_name = {name.casefold(): tool for name, tool in self.tools.items()}
         parts = dict.fromkeys(_SEPARATORS.split(wanted.casefold()))
@@ -98,7 +98,7 @@ class ToolCatalog:
         return [self.tools[name] for name in list(dict.fromkeys([*named, *others]))[:MAX_RESULTS]]
 
     def names_text(self) -> str:
-        """Return the names, one line for each server. If they are too many, each line says how many are left out."""
+        """Return the names, one line per server. If there are too many, each line says how many are left out."""
         groups: dict[str, list[str]] = {}
         for name, tool in self.tools.items():
             groups.setdefault(str((tool.metadata or {}).get(SERVER_KEY, "")), []).append(name)
@@ -124,7 +124,7 @@ def schema_tokens(tools: Iterable[BaseTool]) -> int:
 
 
 def tool_search_tool(catalog: ToolCatalog) -> BaseTool:
-    """Build tool_search over a catalog. It adds tools to the state's `promoted`; the middleware shows them."""
+    """Build tool_search over a catalog. It adds tools to `promoted`; the middleware adds these to requests."""
 
     async def tool_search(query: str, runtime: ToolRuntime) -> Any:  # noqa: ANN401 - a message or a command
         found = catalog.find(query)
@@ -135,7 +135,7 @@ def tool_search_tool(catalog: ToolCatalog) -> BaseTool:
         text = "Loaded. You can call them now:\n" + "\n".join(lines)
         names = [tool.name for tool in found]
         if not catalog.is_loaded(runtime.state):
-            # Tools that were loaded from an earlier catalog stay, if they still exist.
+            # Tools that were loaded from an earlier catalog stay loaded if they still exist.
             loaded = [tool.name for tool in catalog.promoted(runtime.state)]
             names = [*(name for name in loaded if name not in names), *names]
         promoted = PromotedTools(catalog_hash=catalog.hash, names=names)
@@ -147,8 +147,8 @@ def tool_search_tool(catalog: ToolCatalog) -> BaseTool:
         coroutine=tool_search,
         name=NAME,
         description=(
-            f"Loads more tools: {len(catalog.tools)} exist that you can call only after loading them, up to "
-            f"{MAX_RESULTS} at once. They then stay available. Before you say that something is not possible, search "
+            f"Load more tools, up to {MAX_RESULTS} at once. There are {len(catalog.tools)} that you can call only "
+            "after loading them. They then stay available. Before you say that something is not possible, search "
             f"here. Names:\n{catalog.names_text()}"
         ),
         args_schema=ToolSearchArgs,
@@ -162,7 +162,7 @@ def _score(tool: BaseTool, words: Iterable[str]) -> int:
 
 
 def _names_within(names: Sequence[str], tokens: int) -> str:
-    """Return as many names as fit, and how many do not.
+    """Return as many names as fit, and the number of the others.
 
     >>> _names_within(["a", "b"], 9), _names_within(["abcdefgh"] * 9, 5)
     ('a, b', 'abcdefgh, abcdefgh, and 7 more: search by words')

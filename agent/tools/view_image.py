@@ -25,7 +25,7 @@ from agent.uploads.names import suffix_of
 
 NAME = "view_image"
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
-"""Largest image to read, bytes. Beyond the providers' limits, the model sees a smaller version."""
+"""Largest image to read, bytes. If it exceeds the provider's limits, the model sees a smaller version."""
 
 
 class ViewImageArgs(BaseModel):
@@ -45,7 +45,7 @@ class ImageFile:
 
 
 def view_image_tool(folders: ThreadStorage) -> BaseTool:
-    """Build view_image over threads' folders. The image itself is added to the next model request."""
+    """Build view_image over threads' folders. The image itself goes into the next model request."""
 
     async def view_image(image_path: str, runtime: ToolRuntime) -> Command[None] | ToolMessage:
         try:
@@ -94,8 +94,8 @@ def load_image(
 
     Raises:
         PathNotAllowed: The path is outside the thread's folders, or a link leads out of them.
-        SandboxError: The file does not exist, is not an image, is too large, or has another type than its
-            name says.
+        SandboxError: The file does not exist, is not an image, is too large, or has a different type than its name
+            says.
     """
     mounts = (m for m in thread.mounts() if relative_parts(m.virtual, USER_DATA))
     resolved = files.resolve_path(MountTable(mounts), path)

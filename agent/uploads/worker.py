@@ -1,8 +1,8 @@
-"""Child process that converts a document to Markdown, or an image to a smaller one. Limited memory, no network.
+"""Child process that converts a document to Markdown, or makes an image smaller. Limited memory, no network.
 
 Usage: `python -I worker.py SUFFIX DEADLINE_S MEMORY_BYTES [FIRST LAST]`, with the document on stdin. FIRST and LAST are
-pages of a PDF. For an image, the suffix is `IMAGE`. With exit code 0, stdout is the text or a JPEG. With exit code 3,
-it is a sentence that says why the conversion failed.
+pages of a PDF. For an image, the suffix is `IMAGE`. With exit code 0, stdout contains the text or a JPEG. With exit
+code 3, stdout is a sentence that says why the conversion failed.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ MAX_PIXELS = 64_000_000
 """Maximum pixels of an image to decode. Bounds memory, to stop decompression bombs."""
 
 REFUSED = 3
-"""Exit code if the document is not converted."""
+"""Exit code if the document cannot be converted."""
 
 MAX_MARKDOWN_BYTES = 10_000_000
 """Longest text, bytes. A note replaces the rest."""
@@ -46,14 +46,14 @@ UNAVAILABLE = "the document converter cannot be loaded"
 
 
 class ConversionRefused(Exception):
-    """The document is not converted; the message says why."""
+    """The document cannot be converted. The message says why."""
 
 
 def main() -> int:
     """Convert the document on stdin."""
     suffix, deadline_s, memory_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     target = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output of libraries is not part of the text
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # keep output of libraries out of the text
     _confine(deadline_s, memory_bytes)
     code, text = _converted(suffix, sys.stdin.buffer, [int(page) for page in sys.argv[4:]])
     with os.fdopen(target, "wb") as output:
@@ -64,7 +64,7 @@ def main() -> int:
 def _confine(deadline_s: int, memory_bytes: int) -> None:
     for limit, soft, hard in (
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        # The soft limit, one second earlier, ends the process with a signal that shows the reason.
+        # The soft limit is one second earlier. It ends the process with a signal that shows the reason.
         (resource.RLIMIT_CPU, deadline_s, deadline_s + 1),
         (resource.RLIMIT_FSIZE, 0, 0),
         (resource.RLIMIT_NOFILE, 256, 256),
@@ -133,7 +133,7 @@ def _kind(suffix: str, document: BinaryIO) -> str:
 
 
 def _check_parts(document: BinaryIO) -> None:
-    """Reject archives that unpack to far more than any document."""
+    """Reject archives that unpack to far more than any document needs."""
     with zipfile.ZipFile(document) as archive:
         parts = archive.infolist()
     document.seek(0)
@@ -148,17 +148,17 @@ def _markdown(suffix: str, document: BinaryIO) -> str:
     return text
 
 
-# The packages that read documents are imported in the functions, so that the limits are set before.
+# The functions import the packages that read documents, so that the limits are set first.
 
 
 def _read_pages(document: BinaryIO, first: int, last: int) -> str:
-    """Return the text of some pages of a PDF, and a line that names them and the number of all."""
+    """Return the text of some pages of a PDF, and a line with their numbers and the total number of pages."""
     text, total = _pdf_text(document, first, last)
     if first > total:
         raise ConversionRefused(f"the document has only {total} pages")
     shown = text or "(no text on these pages; they may consist of images)"
     end = min(last, total)
-    more = f'; read on with pages="{end + 1}-{min(2 * end - first + 1, total)}"'
+    more = f'; continue with pages="{end + 1}-{min(2 * end - first + 1, total)}"'
     return f"{shown}\n\n[pages {first} to {end} of {total}{more if end < total else ''}]"
 
 
@@ -167,7 +167,7 @@ def _read_pdf(document: BinaryIO) -> str:
 
 
 def _pdf_text(document: BinaryIO, first: int, last: int) -> tuple[str, int]:
-    """Return the text of the pages, each under a heading with its number, and the number of all pages.
+    """Return the text of the pages, each under a heading with its number, and the total number of pages.
 
     Pages without text are left out.
     """

@@ -184,7 +184,7 @@ async def test_long_files_are_read_on(tmp_path: Path) -> None:
     content = "".join(f"line {n}\n" for n in range(100))
     await bench.text("write_file", path="a.txt", content=content)
     first = await bench.text("read_file", path="a.txt")
-    assert first == f"{numbered(0, 28)}\n... [characters 0 to 214 of 790; read on with offset=214]"
+    assert first == f"{numbered(0, 28)}\n... [characters 0 to 214 of 790; continue with offset=214]"
     assert (await bench.text("read_file", path="a.txt", offset=214)).startswith("29\tline 28\n")
     assert await bench.text("read_file", path="a.txt", offset=598) == numbered(76, 100)
     lines = await bench.text("read_file", path="a.txt", start_line=11, end_line=60, offset=296)
@@ -195,7 +195,7 @@ async def test_long_files_are_read_on(tmp_path: Path) -> None:
 async def test_a_line_that_is_longer_than_the_limit_is_read_in_parts(tmp_path: Path) -> None:
     bench = FileToolsHarness(tmp_path, ToolLimits(reading_chars=10))
     await bench.text("write_file", path="a.json", content="short\n" + "0123456789" * 2)
-    note = "... [characters {} of 26; read on with offset={}]"
+    note = "... [characters {} of 26; continue with offset={}]"
     assert await bench.text("read_file", path="a.json") == f"1\tshort\n{note.format('0 to 6', 6)}"
     part = await bench.text("read_file", path="a.json", offset=6)
     assert part == f"2\t01234567\n{note.format('6 to 14', 14)}"
@@ -268,11 +268,11 @@ async def test_a_pdf_is_read_by_pages(tmp_path: Path) -> None:
     some = await bench.text("read_file", path=path, pages="3-4")
     assert some == (
         "## Page 3\n\nText of page 3\n\n## Page 4\n\nText of page 4\n\n"
-        '[pages 3 to 4 of 25; read on with pages="5-6"]'
+        '[pages 3 to 4 of 25; continue with pages="5-6"]'
     )
     whole = await bench.text("read_file", path=path)
     assert "Text of page 20\n" in whole
-    assert whole.endswith('[pages 1 to 20 of 25; read on with pages="21-25"]')
+    assert whole.endswith('[pages 1 to 20 of 25; continue with pages="21-25"]')
     last = await bench.text("read_file", path=path, pages="21 - 30")
     assert last.endswith("Text of page 25\n\n[pages 21 to 25 of 25]")
     assert "the document has only 25 pages" in await bench.text("read_file", path=path, pages="26")
@@ -318,7 +318,7 @@ async def test_a_model_that_does_not_see_is_told_what_an_image_is(bench: FileToo
     )
     (bench.folders.uploads / "b.png").write_bytes(b"no image")
     told = await bench.text("read_file", path=f"{UPLOADS}/b.png")
-    assert told == "[The file is no image that is known. You cannot see images.]"
+    assert told == "[The file is not an image of a known type. You cannot see images.]"
 
 
 async def test_searches_without_a_folder_cover_all_of_them(tmp_path: Path) -> None:

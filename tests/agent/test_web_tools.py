@@ -68,7 +68,7 @@ async def test_long_pages_are_read_on() -> None:
         short = tool("fetch_page", allow_private_hosts=HERE, max_chars=20_000)
         first = await ask(short, url=url)
         rest = await ask(short, url=url, offset=20_000)
-    note = f"\n... [characters 0 to 20000 of {len(whole)}; read on with offset=20000]"
+    note = f"\n... [characters 0 to 20000 of {len(whole)}; continue with offset=20000]"
     assert first == whole[:20_000] + note
     assert rest == whole[20_000:]
     assert whole == "# Long\n\n" + ("word " * 5000).strip()

@@ -1,6 +1,6 @@
-"""HTTP client of the web tools, with time and size limits. Error messages contain no secrets.
+"""HTTP client for the web tools, with time and size limits. Error messages contain no secrets.
 
-Each tool call opens and closes its own connections. Calls are rare, and nothing must be closed later.
+Each tool call opens and closes its own connections, because calls are rare. So nothing must be closed later.
 """
 
 import json
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 AGENT = "Mozilla/5.0 (compatible; Parley/0.1)"
 MAX_REDIRECTS = 5
 MAX_FILE_BYTES = 30_000_000
-"""Largest file that is downloaded, bytes. Pages have their own limit, `max_bytes`."""
+"""Largest file to download, bytes. Pages have their own limit, `max_bytes`."""
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 UNKNOWN_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
@@ -54,9 +54,9 @@ class WebResponse:
     Attributes:
         url: The URL after redirects.
         media_type: Lower case, without parameters; "" if unknown.
-        charset: From its header, or None.
-        body: Decompressed; `truncated` if it exceeded the limit.
-        headers: All headers, by names in lower case.
+        charset: The charset from its header, or None.
+        body: Decompressed body. If it exceeded the limit, it is cut and `truncated` is set.
+        headers: All headers, by lower-case name.
     """
 
     url: httpx.URL
@@ -68,7 +68,7 @@ class WebResponse:
 
     @property
     def is_file(self) -> bool:
-        """Whether this is a file to download: neither a page nor text."""
+        """Whether this is a file to download, neither a page nor text."""
         if self.media_type in UNKNOWN_TYPES:
             return b"\0" in self.body[:8192] or self.body.startswith(b"%PDF-")
         is_text = self.media_type.startswith("text/") or self.media_type in TEXT_TYPES
@@ -76,7 +76,7 @@ class WebResponse:
 
     @property
     def text(self) -> str:
-        """Return the body as text; invalid bytes are replaced."""
+        """Return the body as text. Replaces invalid bytes."""
         try:
             return self.body.decode(self.charset or "utf-8", "replace")
         except LookupError:  # unknown charset
@@ -114,7 +114,7 @@ class WebClient:
         """Call the service at its configured address with `content` as JSON. Does not follow redirects.
 
         Raises:
-            WebError: No response, an error status, or a response over the limit.
+            WebError: There is no response, it has an error status, or it exceeds the limit.
         """
         tls = await self._tls_context()
         async with (
@@ -154,8 +154,8 @@ class WebClient:
         """Fetch a page or file that the model chose, through the guard. A page over the limit is truncated.
 
         Raises:
-            WebError: Blocked by the guard (also after a redirect), unreachable, an error status, or a file over
-                MAX_FILE_BYTES.
+            WebError: The URL is blocked by the guard (also after a redirect) or unreachable, the response has an error
+                status, or a file exceeds MAX_FILE_BYTES.
         """
         tls = await self._tls_context()
         target = parse_url(url)
@@ -217,7 +217,7 @@ def _next(response: httpx.Response) -> httpx.URL:
     try:
         joined = response.url.join(response.headers["location"])
     except (httpx.InvalidURL, ValueError) as error:
-        raise WebError("The page redirects to something that is not a URL.") from error
+        raise WebError("The page redirects to an invalid URL.") from error
     return parse_url(joined)
 
 

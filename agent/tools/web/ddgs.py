@@ -1,4 +1,4 @@
-"""Search with public search engines, without a key: the package `ddgs` asks several of them."""
+"""Search with public search engines, without a key. The package `ddgs` queries several of them."""
 
 import logging
 from functools import partial
@@ -28,7 +28,7 @@ async def _search(keys: WebKeys, query: str) -> list[SearchResult]:
 
 
 def _ask(keys: WebKeys, query: str) -> list[dict[str, str]]:
-    """Ask the engines. Blocking: also imports the package."""
+    """Query the engines. Blocking: also imports the package."""
     from ddgs import DDGS  # noqa: PLC0415
     from ddgs.exceptions import DDGSException  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Files that web_fetch finds instead of a page: saves them in the workspace, and converts documents to text."""
+"""Saves files that web_fetch finds instead of a page in the workspace, and converts documents to text."""
 
 import os
 from collections import OrderedDict
@@ -25,7 +25,7 @@ MAX_NAME_CHARS = 100
 """Longest name of a download, characters, without its suffix."""
 
 MAX_REMEMBERED = 1_000
-"""Most saved files to remember."""
+"""Maximum number of saved files to remember."""
 
 _SUFFIXES: Mapping[str, str] = {
     "application/pdf": ".pdf",
@@ -49,9 +49,9 @@ class SavedDownload:
 
     Attributes:
         digest: The hash of its content.
-        note: Says where it is.
+        note: A sentence that says where it is.
         file: Its name in the workspace.
-        text_file: The name of its text; None = it has none.
+        text_file: The name of the file with its text; None if there is none.
     """
 
     digest: bytes
@@ -68,7 +68,7 @@ class SavedDownloads:
         self._saved: OrderedDict[tuple[str, str], SavedDownload] = OrderedDict()
 
     async def read_again(self, thread_id: str, url: str) -> str | None:
-        """Return where a file is, and its text; None = it was not saved or is gone."""
+        """Return where a saved file is, and its text; None if it was not saved or is gone."""
         saved = self._saved.get((thread_id, url))
         if saved is None:
             return None
@@ -77,7 +77,7 @@ class SavedDownloads:
         )
 
     async def save(self, thread_id: str, url: str, answer: WebResponse) -> str:
-        """Save a file in the thread's workspace, unless it is there. Return where it is, and a document's text.
+        """Save a file in the thread's workspace unless it is already there. Return where it is, and a document's text.
 
         Raises:
             SandboxError: The thread has no space for it.
@@ -145,7 +145,7 @@ async def _save_download(
 
 
 def file_name(answer: WebResponse) -> str:
-    """Return a file name for a download: the server's name for it or the end of its URL, with the type's suffix.
+    """Return a file name for a download: the server's name for it, or the end of its URL with the type's suffix.
 
     >>> from httpx import URL
     >>> def name(url: str, kind: str, disposition: str = "") -> str:
@@ -170,7 +170,7 @@ def file_name(answer: WebResponse) -> str:
 
 
 def _create_file(folder: Path, name: str, content: bytes) -> tuple[str, int]:
-    """Create a file under a name that is free. Return the name and the file's descriptor."""
+    """Create a file under an unused name. Return the name and the file's descriptor."""
     path = PurePosixPath(name)
     for number in range(1000):
         free = f"{path.stem}_{number}{path.suffix}" if number else name

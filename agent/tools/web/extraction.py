@@ -1,4 +1,4 @@
-"""Answers a question from a page with a model call of its own, so that the page does not fill the history."""
+"""Answers a question about a page with a separate model call, so that the page does not fill the history."""
 
 import anyio
 from langchain_core.language_models import BaseChatModel
@@ -13,7 +13,7 @@ DEADLINE_S = 60.0
 """Time limit of the answer, seconds."""
 
 MAX_PAGE_CHARS = 100_000
-"""How much of a page the model reads, characters: about 25,000 tokens."""
+"""Maximum length of a page that the model reads, characters: about 25,000 tokens."""
 
 PROMPT = """\
 Answer the question from the page below. Quote the sentences and numbers that matter word for word. If the page does \

@@ -29,5 +29,5 @@ def iter_objects(given: object) -> Iterator[Mapping[str, Any]]:
 
 
 def as_object(given: object) -> Mapping[str, Any]:
-    """Return the object, or an empty one if it is something else."""
+    """Return the object, or an empty object if the value is not one."""
     return given if isinstance(given, Mapping) else {}

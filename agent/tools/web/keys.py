@@ -17,7 +17,7 @@ class WebKeys(Section):
         max_bytes: Maximum size of a response, decompressed bytes.
         timeout: Time limit of one call, seconds.
         model_name: The `models` entry that answers questions about pages; None = the first.
-        allow_private_hosts: Names, addresses or networks that may be fetched although they are not public.
+        allow_private_hosts: Names, addresses or networks that may be fetched even if they are not public.
     """
 
     api_key: str | None = Field(default=None, repr=False)
@@ -41,7 +41,7 @@ def parse_web_keys(given: dict[str, object]) -> WebKeys:
     """Parse the keys.
 
     Raises:
-        ObjectNotImportable: A key is unknown or its value invalid. The message names the key and quotes no value.
+        ObjectNotImportable: A key is unknown or has an invalid value. The message names the key and quotes no value.
     """
     unknown = sorted(set(given) - set(WebKeys.model_fields))
     if unknown:

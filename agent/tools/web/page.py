@@ -21,7 +21,7 @@ MAX_BLANKS = 100
 
 _MAIN = ("main", "article", "[role=main]")
 _MAIN_MIN_CHARS = 200
-"""A main element with less text is ignored, characters."""
+"""A main element with less text is ignored. In characters."""
 
 
 def page_text(answer: WebResponse) -> str:
@@ -95,7 +95,7 @@ def _markdown(part: Tag) -> str:
     )
     try:
         text = str(converter.convert_soup(part))
-    except RecursionError:  # nested too deeply: use the page's plain text
+    except RecursionError:  # nested too deeply, so use the page's plain text
         text = part.get_text("\n", strip=True)
     # Not with a pattern, for the same reason.
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))

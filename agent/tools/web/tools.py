@@ -109,9 +109,9 @@ def fetch_tool(
     """Build web_fetch, which returns `# title` and the page as Markdown, or a model's answer from the page.
 
     Args:
-        fetch: Fetches one URL. The offset says where reading starts; the text is whole.
+        fetch: Fetches one URL. The offset says where reading starts; the text is complete.
         client: The tool's client.
-        services: The agent's services; None = the tool is only checked.
+        services: The agent's services; None = the tool is only built to be checked.
     """
 
     async def web_fetch(
