@@ -49,14 +49,14 @@ class JsonLineStream:
             raise ConnectionError("the agent has ended") from error
 
     async def receive(self) -> dict[str, Any] | None:
-        """Read the next message; None at the end. Lines that are not JSON objects are ignored."""
+        """Read the next message; None at the end. Ignores lines that are not JSON objects."""
         while True:
             try:
                 line = await self._output.receive_until(b"\n", MAX_LINE_BYTES)
             except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError):
                 return None
             except (anyio.BrokenResourceError, anyio.DelimiterNotFound):
-                return None  # broken, or the line is too long
+                return None  # the stream is broken, or the line is too long
             with contextlib.suppress(ValueError, RecursionError):
                 message = json.loads(line)
                 if isinstance(message, dict):
@@ -93,7 +93,7 @@ async def run_agent_process(
                 _end(process.pid)
                 tasks.cancel_scope.cancel()
     except ExceptionGroup as group:
-        # Only the caller's block raises here: raise its error unwrapped.
+        # Only the caller's block can raise here. Raise its error without the group.
         raise group.exceptions[0] from None
     finally:
         if process.returncode is None:

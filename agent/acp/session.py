@@ -69,7 +69,7 @@ class AcpClientHandler:
         return "".join(self._parts)
 
     async def session_update(self, update: object, **_: object) -> None:
-        """Handle an update; only message text is used."""
+        """Handle an update. Uses only message text."""
         if isinstance(update, AgentMessageChunk) and isinstance(update.content, TextContentBlock):
             piece = update.content.text[: self._room]
             self._room -= len(piece)
@@ -79,7 +79,7 @@ class AcpClientHandler:
     async def request_permission(
         self, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: object
     ) -> RequestPermissionResponse:
-        """Allow once if `auto_approve_permissions` is set, otherwise reject."""
+        """Allow the request once if `auto_approve_permissions` is set. Otherwise reject it."""
         once = _first(options, "allow_once") if self._approve else None
         log.info(
             "ACP agent %s requests permission for %.200r: %s",
@@ -151,7 +151,7 @@ async def _ask(
 async def _session(
     agent: ClientSideConnection, model: str | None, folder: Path
 ) -> NewSessionResponse:
-    """Open a session and select the model: some agents read it from the request, others have a config option."""
+    """Open a session and select the model. Some agents read it from the request, others have a config option."""
     extra: dict[str, Any] = {"model": model} if model else {}
     session = await agent.new_session(cwd=str(folder), mcp_servers=[], **extra)
     for option in session.config_options or ():
@@ -180,7 +180,7 @@ def _answer(handler: AcpClientHandler, stop: str) -> str:
 
 
 def _reason(name: str, entry: AcpAgentConfig, error: Exception) -> str:
-    """Return what to do about a failure. The agent's own message is only logged: it may contain paths."""
+    """Return what to do about a failure. The agent's own message is only logged, because it may contain paths."""
     log.warning("ACP agent %s failed: %s", name, error)
     check = f"The operator must check `acp_agents.{name}.command`."
     if isinstance(error, FileNotFoundError):

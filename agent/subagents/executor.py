@@ -143,7 +143,7 @@ class SubagentExecutor:
             if not execution.is_cancelling or execution.task is None:
                 raise
             execution.task.uncancel()
-        except Exception as error:  # noqa: BLE001 - its error goes to the lead agent
+        except Exception as error:  # noqa: BLE001 - the lead agent gets its error
             execution.set_result(_failure_result(execution, error))
         finally:
             cancelled = SubagentResult(
@@ -172,7 +172,7 @@ class SubagentExecutor:
 async def open_subagent_executor(
     *, at_once: int = MAX_RUNNING_SUBAGENTS, stop_s: float = STOP_S
 ) -> AsyncIterator[SubagentExecutor]:
-    """Open an executor. The exit cancels subagents that still run."""
+    """Open an executor. Leaving the block cancels subagents that are still running."""
     async with background_tasks() as tasks:
         yield SubagentExecutor(tasks, at_once=at_once, stop_s=stop_s)
 

@@ -1,4 +1,4 @@
-"""SubagentProgress and SubagentResult: a subagent's reports while it runs, and its outcome."""
+"""SubagentProgress and SubagentResult: track a subagent while it runs, and hold its outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class SubagentResult:
         status: The status.
         result: The final text, if completed.
         error: Why it did not complete.
-        is_capped: Whether it answered because it reached its turn limit.
+        is_capped: Whether it had to answer because it reached its turn limit.
         usage: The tokens its model calls used; None = unknown.
     """
 
@@ -67,7 +67,7 @@ class SubagentProgress:
         return self._reader.usage
 
     def add_state(self, values: Mapping[str, Any]) -> None:
-        """Take the state after a step, and report its new answers."""
+        """Read the state after a step, and report its new answers."""
         self._is_interrupted = "__interrupt__" in values
         self._messages = values.get("messages") or self._messages
         for event in self._reader.read("values", values):

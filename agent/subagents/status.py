@@ -31,7 +31,7 @@ _PREFIXES: tuple[tuple[str, SubagentStatus], ...] = (
     ("Task failed.", "failed"),
     ("Error", "failed"),
 )
-"""The beginnings of the tool's texts. The first match counts."""
+"""The beginnings of the tool's texts, with their statuses. The first match counts."""
 
 _ERROR_PREFIX = re.compile(r"^(?:Task timed out\.|Task failed\.)?\s*(?:Error:)?\s*")
 

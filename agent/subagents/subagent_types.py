@@ -16,7 +16,7 @@ from agent.tool_names import is_allowed, matches
 from agent.tools.bash import BASH
 
 DESCRIPTION_CHARS = 300
-"""How much of a custom agent's description the lead agent reads, characters."""
+"""Maximum length of a custom agent's description for the lead agent, characters."""
 
 EXCLUDED_TOOLS = frozenset({TASK, "ask_clarification", "present_files", "setup_agent"})
 """Tools that no subagent gets, because it cannot delegate and reports only to the lead agent, not to users."""
@@ -115,11 +115,11 @@ def configured_types(config: SubagentsConfig) -> dict[str, SubagentType]:
 def custom_agent_type(
     agent: CustomAgent, config: SubagentsConfig, excluded_tools: Sequence[str]
 ) -> SubagentType:
-    """Return the type that works as a custom agent: its soul, model and skills, and the lead agent's tools.
+    """Return the type for a custom agent. It has the agent's soul, model and skills, and the lead agent's tools.
 
     Args:
         agent: The agent.
-        config: The `subagents` section; its time limit and turns apply.
+        config: The `subagents` section, with the time limit and maximum turns.
         excluded_tools: The names of tools outside the agent's groups.
     """
     description = " ".join(agent.description.split())[:DESCRIPTION_CHARS]
@@ -138,7 +138,7 @@ def custom_agent_type(
 def available_types(
     kinds: Mapping[str, SubagentType], tools: Sequence[BaseTool]
 ) -> dict[str, SubagentType]:
-    """Return the types that work with the lead agent's tools: `bash` needs the tool of that name."""
+    """Return the types that work with the lead agent's tools. `bash` needs the tool of the same name."""
     can_execute = any(tool.name == BASH for tool in tools)
     return {name: kind for name, kind in kinds.items() if name != BASH or can_execute}
 

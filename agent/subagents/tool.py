@@ -27,7 +27,7 @@ _SHARED_STATE = ("sandbox", "thread_data")
 """The state keys that a subagent inherits from its parent."""
 
 _SPARE_STEPS = 20
-"""Graph steps allowed in addition to those of its turns, so that a subagent never reaches the recursion limit."""
+"""Graph steps allowed beyond those of its turns, so that a subagent never reaches the recursion limit."""
 
 _CAPPED_NOTE = "(The subagent reached its turn limit: this may be incomplete.)"
 
@@ -63,7 +63,7 @@ def task_tool(
         subagents: Runs them.
         kinds: The available types by name.
         build: Returns the graph of a type.
-        budget: Delegations per message of a person, as told to the model; `SubagentLimitMiddleware` enforces it.
+        budget: Delegations per message of a person, for the tool's description. `SubagentLimitMiddleware` enforces it.
     """
     tool = _TaskTool(subagents, kinds, build)
     names = "\n".join(f"- {kind.name}: {kind.description}" for kind in kinds.values())
@@ -124,7 +124,7 @@ class _TaskTool:
         try:
             outcome = await self._subagents.run(job)
         finally:
-            # Even if the run is canceled, because a client may still read its stream.
+            # Send this even if the run is canceled, because a client may still read its stream.
             call.emit_finished(outcome)
         return _tool_message(
             call.runtime, result_text(outcome, kind.timeout_seconds), _status_kwargs(outcome)
