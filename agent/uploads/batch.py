@@ -34,7 +34,7 @@ class IncomingFile:
 
 
 def file_from_path(path: Path, filename: str | None = None) -> IncomingFile:
-    """Return a file of this machine. Reading it may raise OSError."""
+    """Return a file on this machine as an IncomingFile. Reading it may raise OSError."""
 
     async def chunks() -> AsyncIterator[bytes]:
         # Close it without awaiting: a canceled task cannot await, and would leave the file open.
@@ -56,7 +56,7 @@ class UploadRequestLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedFile:
-    """A received file: its future name, and its original name if different."""
+    """A received file with its future name, and its original name if that is different."""
 
     name: str
     original: str | None
@@ -114,7 +114,7 @@ class UploadBatch:
             self._store.discard(staged)
 
     def _stage(self) -> StagedFile:
-        # Record it inside the thread, so that it is removed even if the request is canceled.
+        # Record it inside the worker thread, so that it is removed even if the request is canceled.
         staged = self._store.stage()
         self._staged.append(staged)
         return staged

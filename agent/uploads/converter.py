@@ -1,4 +1,4 @@
-"""Converts documents to Markdown in a child process; the service itself parses no document."""
+"""Converts documents to Markdown in a child process. The service itself never parses documents."""
 
 import signal
 import subprocess
@@ -45,7 +45,8 @@ class DocumentConverter:
         Args:
             document: An open file descriptor, positioned at the start.
             suffix: Its suffix, one of `names.CONVERTIBLE`.
-            pages: The first and last page of a PDF, from 1; a line at the end then says which were read. None = all.
+            pages: The first and last page of a PDF, from 1; the text then ends with a line that names these pages. None
+                = all.
 
         Raises:
             ConversionFailed: The document cannot be converted. The message says why.

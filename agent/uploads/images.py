@@ -20,13 +20,13 @@ from agent.user_messages import HUMAN
 log = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 3_750_000
-"""Largest image, bytes. Anthropic accepts images of 5 MB in base64; larger ones are made smaller."""
+"""Largest image to send, bytes. Anthropic accepts images of 5 MB in base64. Larger images are made smaller."""
 
 MAX_SIDE = 8_000
 """Longest side that providers accept, pixels: Anthropic's limit."""
 
 KEPT_TURNS = 4
-"""How many turns images stay in requests, at least; at most twice as many."""
+"""Minimum number of turns that images stay in requests. The maximum is twice as many."""
 
 DEADLINE_S = 10.0
 """Time limit for making an image smaller, seconds."""
@@ -51,7 +51,7 @@ MAX_REQUEST_CHARS = 20_000_000
 """Maximum total length of a request's images in base64: within Gemini's 20 MB, Anthropic's 32 MB and OpenAI's 50 MB."""
 
 MAX_CACHED_CHARS = 64_000_000
-LEFT_OUT = "[An image is left out here: the images of this conversation are too many or too large together.]"
+LEFT_OUT = "[An image is left out here because this conversation has too many images, or they are too large in total.]"
 
 REJECTED = (
     "[An image or file is left out here: the model's server did not accept it. It may be damaged.]"
@@ -60,7 +60,7 @@ REJECTED = (
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 
 SLOTS = threading.BoundedSemaphore(MAX_CONCURRENT)
-"""A slot is held while an image is made smaller."""
+"""Each image holds a slot while it is made smaller."""
 
 HEAD_BYTES = 16
 """Number of bytes needed to detect the type."""
@@ -91,17 +91,17 @@ def image_type(head: bytes) -> str | None:
 
 
 Version = tuple[int, int, int]
-"""Inode, modification time and size of a file: a stamp that changes with its content."""
+"""Inode, modification time and size of a file. Changes with its content."""
 
 
 class ImagesBusy(Exception):
-    """There is no time left to make an image smaller, because other images used it."""
+    """There is no time left to make an image smaller, because other images used it up."""
 
 
 class ModelImages:
     """Builds the content blocks of images, and caches them until their files change. Thread-safe.
 
-    Encodes an image once, not for every model call. Makes images smaller that some provider would reject.
+    Encodes an image once, not for every model call. Makes images smaller if a provider would reject them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,7 +111,7 @@ class ModelImages:
         self._clock = clock
 
     def deadline(self) -> float:
-        """Return the deadline for making images smaller that are shown together, starting now."""
+        """Return the deadline, counted from now, for making the images of one request smaller."""
         return self._clock() + ALL_DEADLINE_S
 
     def block(
@@ -123,7 +123,7 @@ class ModelImages:
             version: The version of its file.
             mime: Its type.
             read: Returns its content.
-            until: The common `deadline` of images shown together.
+            until: The common `deadline` of the images in one request.
         """
         with self._lock:
             block = self._blocks.get(version)
@@ -156,9 +156,9 @@ class ModelImages:
 
 
 def first_shown_turn(turns: int) -> int:
-    """Return the first turn, from 0, whose images are in a request of a thread with so many turns.
+    """Return the first turn, from 0, whose images are in a request. `turns` is the number of turns in the thread.
 
-    It moves only every `KEPT_TURNS` turns, because providers must read everything after a dropped image again.
+    It moves only every `KEPT_TURNS` turns, because a dropped image makes providers read everything after it again.
 
     >>> [first_shown_turn(turns) for turns in (0, 1, 8, 9, 12, 13)]
     [0, 0, 0, 4, 4, 8]
@@ -171,13 +171,13 @@ def fit_image(
 ) -> tuple[bytes, str] | None:
     """Return an image within the providers' limits, and its type. None if that is not possible. Blocking.
 
-    An image with a side of more than `worker.FITTED_SIDE` pixels, or too many bytes, becomes a JPEG with shorter sides,
-    showing its first frame on white: models see no more detail, and the image stays in requests for some turns. A child
-    process with limited time and memory decodes it; the service itself never decodes images. If that fails, an image
-    within the limits stays as it is.
+    An image with a side of more than `worker.FITTED_SIDE` pixels, or with too many bytes, becomes a smaller JPEG of its
+    first frame on white. Models see no more detail in larger images, and images stay in requests for several turns. A
+    child process with limited time and memory decodes the image; the service itself never decodes images. If that
+    fails, an image within the limits stays unchanged.
 
     Raises:
-        ImagesBusy: It must be made smaller, but did not get a slot within `deadline_s`.
+        ImagesBusy: The image must be made smaller, but did not get a slot within `deadline_s`.
     """
     # If we cannot read the header, the provider may still be able to.
     size = image_size(data) or (0, 0)
@@ -197,11 +197,11 @@ def fit_image(
 
 def _smaller_image(data: bytes, deadline_s: float, memory_bytes: int) -> bytes | None:
     if deadline_s <= 0 or not SLOTS.acquire(timeout=deadline_s):
-        log.warning("Could not make an image smaller: other images used the time")
+        log.warning("Could not make an image smaller: other images used up the time")
         raise ImagesBusy
     limits = [str(max(1, round(deadline_s))), str(memory_bytes)]
     try:
-        done = subprocess.run(  # noqa: S603 - contains no foreign text
+        done = subprocess.run(  # noqa: S603 - a fixed command
             [sys.executable, "-I", worker.__file__, worker.IMAGE, *limits],
             input=data,
             stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ def safe_name(raw: str) -> str | None:
     r"""Return a safe name for a file, or None if it has none.
 
     Only the last part of a path is used. If it is too long, it is shortened before its suffix. Invisible characters and
-    angle brackets become underscores: brackets could forge the tags around a list of files.
+    angle brackets become underscores, because brackets could forge the tags around a list of files.
 
     >>> safe_name("C:\\docs\\plan.txt"), safe_name("../../etc/passwd"), safe_name("a\n<b>.txt")
     ('plan.txt', 'passwd', 'a__b_.txt')

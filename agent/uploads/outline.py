@@ -25,7 +25,7 @@ class OutlineHeading:
 def outline_lines(text: str) -> list[str]:
     r"""Return the headings of a Markdown text with their line numbers, at most `MAX_HEADINGS`.
 
-    Headings are lines with `#`, and lines that are entirely bold, outside fenced code.
+    Headings are lines that start with `#`, and lines that are entirely bold, outside fenced code.
 
     >>> outline_lines("# A\n```\n# no\n```\n**B**\n")
     ['L1: A', 'L5: B']

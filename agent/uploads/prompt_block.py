@@ -1,7 +1,7 @@
 """The `<uploaded_files>` block that lists files for the model. Pure.
 
-The block is part of a person's message, so it quotes nothing from the files' content. The same files always give the
-same text, so that providers can cache prompts.
+The block is part of a person's message, so it contains nothing from the files themselves. The same files always give
+the same text, so that providers can cache prompts.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierFiles:
-    """Files from before this message. `left_out` more are not listed."""
+    """Files from before this message. `left_out` is the number of files that are not listed."""
 
     files: tuple[FileSummary, ...] = ()
     left_out: int = 0
@@ -67,7 +67,7 @@ def uploads_block(
 
 
 def format_size(size: int) -> str:
-    """Return a size with one decimal: KB below 1 MiB, MB from there.
+    """Return a size with one decimal, in KB below 1 MiB and in MB otherwise.
 
     >>> format_size(1536), format_size(1024 * 1024)
     ('1.5 KB', '1.0 MB')

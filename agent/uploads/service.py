@@ -39,7 +39,7 @@ class StoredUpload:
     """An uploaded file.
 
     Attributes:
-        original_name: The name it was sent with, if different.
+        original_name: The name under which it was sent, if different.
         markdown: The name of its text version.
         markdown_error: Why a document has no text version.
     """
@@ -66,7 +66,7 @@ class UploadService:
     Args:
         folders: Threads' folders.
         mirror: Copies the files between nodes.
-        converts: Returns whether documents are converted; called for each request.
+        converts: Returns whether to convert documents. Called for each request.
         converter: Converts documents.
         limits: Limits of one request.
     """
@@ -91,7 +91,7 @@ class UploadService:
         self._lock = threading.Lock()  # held briefly by worker threads
 
     async def accept(self, thread_id: str, files: AsyncIterable[IncomingFile]) -> UploadResult:
-        """Store the files of one request. All are received before the first one gets its final name.
+        """Store the files of one request. Receives all of them before the first one gets its final name.
 
         Files without a safe name are skipped.
 
@@ -99,7 +99,7 @@ class UploadService:
             ThreadIdInvalid: The id cannot be a folder name.
             UploadTooLarge: Too many or too large. None of the request's files are stored, and older files stay
                 unchanged.
-            UploadError: The files cannot be written; no further ones are stored.
+            UploadError: A file cannot be written. The remaining files are not stored.
         """
         store = self._store(thread_id)
         async with self._shared(thread_id):
@@ -136,7 +136,7 @@ class UploadService:
         return UploadResult(files=tuple(kept), skipped=(*batch.skipped, *skipped))
 
     def sweep(self) -> None:
-        """Remove leftovers of interrupted uploads of an earlier process, in all threads. Blocking."""
+        """Remove what interrupted uploads of an earlier process left in any thread. Blocking."""
         try:
             for folders in self._folders.all_folders():
                 self._sweep(folders)
@@ -184,7 +184,7 @@ class UploadService:
 
     @asynccontextmanager
     async def _shared(self, thread_id: str) -> AsyncIterator[None]:
-        """Update the local files before the block, and store its changes afterwards. Raises UploadError."""
+        """Update the local files before the block, and store the block's changes afterwards. Raises UploadError."""
         try:
             async with stored_after(self._mirror, thread_area(thread_id)):
                 yield

@@ -12,7 +12,7 @@ from agent.uploads.prompt_block import MAX_EARLIER, EarlierFiles, FileSummary
 from agent.uploads.store import ConversionRecord, UploadEntry, UploadStore
 
 MAX_IMAGES = 8
-"""Maximum number of a message's images to show or try."""
+"""Maximum number of images in a message to show or try to show."""
 
 MAX_IMAGE_BYTES = 20 * 1024 * 1024
 """Largest image of a message to read for the model, bytes."""
@@ -69,7 +69,7 @@ class UploadSnapshot:
         return bool(self._others(known))
 
     def earlier(self, new: Collection[str]) -> EarlierFiles:
-        """Return the other files; only the newest ones if there are many."""
+        """Return the other files. If there are many, list only the newest ones."""
         others = self._others(new)
         newest = sorted(others, key=lambda entry: entry.modified_s, reverse=True)[:MAX_EARLIER]
         kept = {entry.name for entry in newest}
@@ -81,11 +81,11 @@ class UploadSnapshot:
         return EarlierFiles(files=files, left_out=len(others) - len(files))
 
     def deadline(self) -> float:
-        """Return the common deadline of images that are shown together, starting now."""
+        """Return the common deadline, counted from now, of the images in one request."""
         return self._images.deadline()
 
     def images(self, files: Iterable[FileReference], until: float) -> list[dict[str, Any]]:
-        """Return the images among the files as content blocks, within the limits. `until`: a `deadline`."""
+        """Return the images among the files as content blocks, within the limits. `until` is a `deadline`."""
         blocks = [
             self._images.block(
                 entry.version,

@@ -1,7 +1,7 @@
 """Store of one thread's uploads on disk. Blocking: runs in worker threads.
 
-The agent can also write to this folder, and create links in it. So the folder is opened from the thread's root without
-following links, and its files are opened, replaced and removed relative to its descriptor.
+The agent can also write to this folder and create links in it. So this module opens the folder from the thread's root
+without following links, and opens, replaces and removes files relative to the folder's descriptor.
 """
 
 import json
@@ -54,7 +54,7 @@ class ConversionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
-    """A file under a temporary name in the thread's root."""
+    """A file with a temporary name in the thread's root."""
 
     staging: str
     descriptor: int
