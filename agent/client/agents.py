@@ -69,7 +69,7 @@ class CustomAgentsApi(ClientApi):
         await self._services.custom_agents.delete(name)
 
     async def check_agent_name(self, name: str) -> JsonObject:
-        """Return whether a name is available, and its stored form: `{available, name}`. Raises AgentInvalid."""
+        """Return whether a name is available, with its stored form: `{available, name}`. Raises AgentInvalid."""
         return {
             "available": not await self._services.custom_agents.exists(name),
             "name": normalize_agent_name(name),

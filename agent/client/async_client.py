@@ -1,4 +1,4 @@
-"""AsyncParleyClient and `open_client`, which opens the agent without the service around it."""
+"""AsyncParleyClient, and `open_client`, which opens the agent without the rest of the service."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -72,9 +72,9 @@ async def open_client(
     database: StoreConfig | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncIterator[AsyncParleyClient]:
-    """Open the agent. The exit finishes memory updates, then closes it.
+    """Open the agent. Leaving the block finishes memory updates, then closes the agent.
 
-    The client locks its data folder: a running service or another client needs its own.
+    The client locks its data folder, so a running service or another client needs a different one.
 
     Args:
         config: See `agent_setup`.

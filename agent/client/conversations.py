@@ -26,11 +26,11 @@ MARK_FINISHED_S = 10.0
 
 
 class ConversationsApi(ClientApi):
-    """Turns and threads. Turns of one thread run one after another, those of different threads concurrently.
+    """Turns and threads. Turns of one thread run one after another; turns of different threads run concurrently.
 
     Args:
         factory: Builds the agent's graphs.
-        checkpointer: Stores the threads' state; the factory's own.
+        checkpointer: Stores the threads' state. Must be the factory's checkpointer.
         threads: Lists the threads.
         defaults: Defaults for turns.
     """
@@ -68,7 +68,7 @@ class ConversationsApi(ClientApi):
     ) -> AsyncGenerator[StreamEvent]:
         """Send a message and yield the turn's events (see `StreamEvent`); the last one is `end`.
 
-        To stop the turn early, close the generator (`contextlib.aclosing`); finished steps are kept.
+        To stop the turn early, close the generator (`contextlib.aclosing`). Finished steps are kept.
 
         Args:
             message: The user's message.
@@ -124,8 +124,8 @@ class ConversationsApi(ClientApi):
     async def reset_agent(self) -> None:
         """Rebuild the agent for the next turn.
 
-        Changes of skills, MCP servers, memory and custom agents apply automatically. Use this for changes the agent
-        cannot detect, such as a new version of a module that the configuration names.
+        Changes to skills, MCP servers, memory and custom agents apply automatically. Use this for changes that the
+        agent cannot detect, such as a new version of a module that the configuration names.
         """
         await self._factory.replace_config(self._services.config.get())
 

@@ -27,8 +27,8 @@ class StreamEvent:
     """One event of a turn.
 
     Attributes:
-        type: `messages-tuple`: a piece of a message; `values`: the thread after a step; `custom`: what a tool or
-            middleware wrote into the stream; `end`: the turn is over.
+        type: `messages-tuple`: a piece of a message; `values`: the thread after a step; `custom`: a value that a tool
+            or middleware wrote into the stream; `end`: the turn is over.
         data: For `messages-tuple`, by its `type`: `ai` has `id` and `content`, a piece of text to be joined by id, and
             where present `tool_calls`, `additional_kwargs`, `usage_metadata`; `tool` has `content`, `name`,
             `tool_call_id` and `id`. For `values`: `title`, `messages`, `artifacts`. For `custom`: the written value.
@@ -115,7 +115,7 @@ def public_state(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ai_event(message: AIMessage, *, content: str = "", **fields: Any) -> StreamEvent:  # noqa: ANN401 - JSON
-    """Return an event of a model's message, without empty fields."""
+    """Return an event for a model's message, without empty fields."""
     data: dict[str, Any] = {"type": "ai", "content": content, "id": message.id}
     data.update({key: value for key, value in fields.items() if value})
     if usage := data.get("usage_metadata"):

@@ -21,7 +21,7 @@ class FilesApi(ClientApi):
     """Uploads and artifacts."""
 
     async def upload_files(self, thread_id: str, files: Sequence[Path | str]) -> JsonObject:
-        """Upload local files to a thread; documents are converted to text before this returns.
+        """Upload local files to a thread. Documents are converted to text before this returns.
 
         Args:
             thread_id: The thread; it does not need to exist yet.
@@ -31,10 +31,10 @@ class FilesApi(ClientApi):
             `{success, files, message, skipped_files}`. `success` is false if a file could not be written safely.
 
         Raises:
-            FileNotFoundError: A file does not exist; nothing is copied.
-            ValueError: A path is not a file, or `files` is empty; nothing is copied.
+            FileNotFoundError: A file does not exist. Nothing is copied.
+            ValueError: A path is not a file, or `files` is empty. Nothing is copied.
             ThreadIdInvalid: The thread id is not valid.
-            UploadTooLarge: The files are too many or too large; nothing is kept.
+            UploadTooLarge: The files are too many or too large. Nothing is kept.
             UploadError: A disk error.
             OSError: A file cannot be read.
         """

@@ -28,7 +28,7 @@ class McpApi(ClientApi):
             mcp_servers: By name, in the form of `get_mcp_config`; see `McpServerUpdate`.
 
         Raises:
-            McpSettingsInvalid: A server is not allowed; nothing is changed.
+            McpSettingsInvalid: A server is not allowed. Nothing is changed.
             ExtensionsError: The extensions file cannot be written.
         """
         try:

@@ -23,12 +23,13 @@ _SETTINGS = (
 class MemoryApi(ClientApi):
     """Memory documents. Each method works on one document.
 
-    Common arguments: `scope`: whose memory; turns of this client use `default`. `agent`: a custom agent's memory;
-    "" = the lead agent's. All methods raise MemoryInvalid for invalid arguments, and MemoryUnavailable.
+    Common arguments: `scope` is the owner of the memory; turns of this client use `default`. `agent` selects a custom
+    agent's memory; "" = the lead agent's. All methods raise MemoryInvalid for invalid arguments, and
+    MemoryUnavailable.
     """
 
     async def get_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Return a document; it may be empty."""
+        """Return a document, which may be empty."""
         return document_to_json(await self._services.memory.get(memory_scope(scope, agent)))
 
     async def export_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
@@ -44,7 +45,7 @@ class MemoryApi(ClientApi):
         )
 
     async def reload_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
-        """Reload the documents from disk and return one."""
+        """Reload the documents from disk, and return this one."""
         return document_to_json(await self._services.memory.reload(memory_scope(scope, agent)))
 
     async def clear_memory(self, *, scope: str = DEFAULT, agent: str = "") -> JsonObject:
@@ -83,7 +84,7 @@ class MemoryApi(ClientApi):
             content: The new content.
             category: The new category.
             confidence: The new confidence, 0 to 1.
-            scope: Whose memory.
+            scope: The owner of the memory.
             agent: A custom agent's memory.
 
         Raises:

@@ -11,7 +11,7 @@ class ModelsApi(ClientApi):
     """The configured models."""
 
     async def list_models(self) -> JsonObject:
-        """Return the models, the default first: `{models, token_usage}`; without keys and URLs."""
+        """Return the models without keys and URLs, the default first: `{models, token_usage}`."""
         listed = [_to_json(model) for model in self._services.config.get().chat_models]
         return {"models": listed, "token_usage": {"enabled": False}}
 
@@ -27,7 +27,7 @@ class ModelsApi(ClientApi):
 
         Args:
             messages: A conversation, oldest first: `{role, content}`.
-            n: How many, at most 5.
+            n: The number of messages, at most 5.
             model_name: The model to use; None = the default.
         """
         conversation = [

@@ -16,7 +16,7 @@ MAX_RECURSION = 1000
 
 
 class TurnOptions(TypedDict, total=False):
-    """Options of one turn. Omitted ones default to those the client was opened with. See `TurnSettings`."""
+    """Options of one turn. The default of each is the value with which the client was opened. See `TurnSettings`."""
 
     model_name: str | None
     thinking_enabled: bool
@@ -33,7 +33,7 @@ class ClientOptions(TurnOptions, total=False):
 
     Attributes:
         available_skills: Names of the skills the agent may use; None = all enabled skills.
-        middlewares: Your own LangChain middleware; it runs inside ours, closest to the model.
+        middlewares: Your own LangChain middleware. It runs inside Parley's, closest to the model.
         environment: The deployment's name in traces, such as `production`.
     """
 
@@ -54,7 +54,7 @@ class TurnSettings:
         plan_mode: Whether the agent keeps a to-do list.
         agent_name: A custom agent, in any case; None = the lead agent.
         language: Language of the framework's own messages (BCP 47); None = English.
-        recursion_limit: Maximum number of graph steps; a model call with tool calls takes two.
+        recursion_limit: Maximum number of graph steps. A model call with tool calls takes two.
 
     Raises:
         AgentInvalid: `agent_name` is invalid.

@@ -16,7 +16,7 @@ class SkillsApi(ClientApi):
     """The skills of this installation."""
 
     async def list_skills(self, *, enabled_only: bool = False) -> JsonObject:
-        """Return the skills: `{skills}`; including disabled and invalid ones unless `enabled_only`."""
+        """Return the skills, including disabled and invalid ones unless `enabled_only`: `{skills}`."""
         snapshot = await self._services.skills.load()
         listed = snapshot.enabled if enabled_only else snapshot.skills
         return {"skills": [_to_json(skill) for skill in listed]}
@@ -50,7 +50,7 @@ class SkillsApi(ClientApi):
             SkillError: The skill is invalid, rejected by the scan, already installed, or cannot be written.
         """
         source = await anyio.to_thread.run_sync(existing_file, path)
-        # Closed without awaiting: a canceled task cannot await, and would leave the file open.
+        # Close it without awaiting: a canceled task cannot await, and would leave the file open.
         with await anyio.to_thread.run_sync(source.open, "rb") as file:
             installed = await self._services.skill_installer.install(file, source.name)
         name = installed.skill.name
@@ -75,7 +75,7 @@ class SkillsApi(ClientApi):
         return {**_to_json(skill), "content": content}
 
     async def delete_custom_skill(self, name: str) -> JsonObject:
-        """Delete a custom skill with its files; its history stays. Raises SkillError."""
+        """Delete a custom skill with its files. Its history is kept. Raises SkillError."""
         await self._services.skill_installer.delete(name)
         return {"success": True}
 

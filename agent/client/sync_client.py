@@ -1,4 +1,4 @@
-"""ParleyClient: the client for synchronous programs; each method blocks until it has a result."""
+"""ParleyClient: the client for synchronous programs. Each method blocks until it has a result."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
@@ -43,13 +43,13 @@ def _blocking(
 
 
 class ParleyClient:
-    """The agent in this process, on a worker thread of its own. Use it as a context manager.
+    """The agent in this process, on its own worker thread. Use it as a context manager.
 
         with ParleyClient() as client:
             client.chat("Good morning")
 
-    Methods are thread-safe. In asynchronous programs use `open_client` instead, whose client has the same methods:
-    this one blocks the event loop.
+    Methods are thread-safe. This client blocks the event loop, so asynchronous programs should use `open_client`; its
+    client has the same methods.
 
     Args:
         config: The sections of config.yaml as values, or a complete setup; None = the defaults, with the demo model.
@@ -102,7 +102,7 @@ class ParleyClient:
         """Cancel active turns and close the agent."""
         held, self._held, self._running = self._held, None, None
         if held is not None:
-            # Do not pass the error on: task groups inside would wrap it.
+            # Do not pass the error on, because the task groups inside would wrap it.
             held.close()
         while self._unread:
             self._unread.pop().close()
@@ -110,9 +110,9 @@ class ParleyClient:
     def stream(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
     ) -> Iterator[StreamEvent]:
-        """Send a message and yield the turn's events; the last one is `end`. See `ConversationsApi.stream`.
+        """Send a message and yield the turn's events. The last one is `end`. See `ConversationsApi.stream`.
 
-        Leaving the loop early stops the turn; finished steps are kept.
+        Leaving the loop early stops the turn. Finished steps are kept.
         """
         calls, client = self._require_open()
         turn, receive = calls.start_task(
@@ -202,7 +202,7 @@ class ParleyClient:
 
 @asynccontextmanager
 async def _open_portal() -> AsyncIterator[BlockingPortal]:
-    """Accept calls from other threads of the process. The exit cancels active calls and waits for them to end."""
+    """Accept calls from other threads of the process. Leaving the block cancels active calls and awaits their end."""
     async with BlockingPortal() as calls:
         try:
             yield calls
@@ -224,7 +224,7 @@ async def _forward_events(
 
 
 async def _receive_available(receive: MemoryObjectReceiveStream[StreamEvent]) -> list[StreamEvent]:
-    """Return all available events, at least one, with a single switch between threads. Empty at the end."""
+    """Return all available events, at least one, with a single thread switch. Empty at the end."""
     try:
         events = [await receive.receive()]
     except anyio.EndOfStream:

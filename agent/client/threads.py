@@ -35,7 +35,7 @@ class ThreadIndex(Protocol):
 
 
 class StoredThreadIndex(ThreadIndex):
-    """Threads of the data folder: the service's and clients'."""
+    """Threads in the data folder, from the service and from clients."""
 
     def __init__(self, threads: ThreadStore, checkpoints: CheckpointSaver) -> None:
         self._threads = threads
@@ -78,7 +78,7 @@ class StoredThreadIndex(ThreadIndex):
 
 
 class CheckpointThreadIndex(ThreadIndex):
-    """Threads of a checkpointer that stores nothing but checkpoints. Listing threads reads all of them."""
+    """Threads of a checkpointer that stores only checkpoints. Listing threads reads all checkpoints."""
 
     def __init__(self, checkpointer: BaseCheckpointSaver[Any]) -> None:
         self._checkpointer = checkpointer
@@ -123,7 +123,7 @@ class CheckpointThreadIndex(ThreadIndex):
 async def list_checkpoints(
     checkpointer: BaseCheckpointSaver[Any], thread_id: str
 ) -> list[Mapping[str, Any]]:
-    """Return a thread's checkpoints, oldest first; empty for an unknown thread."""
+    """Return a thread's checkpoints, oldest first. Empty for an unknown thread."""
     found = [
         _checkpoint_to_json(one)
         async for one in checkpointer.alist(root_checkpoint_config(thread_id))
