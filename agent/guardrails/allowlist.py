@@ -32,14 +32,15 @@ class AllowlistProvider:
         allowed_tools: Iterable[str] | None = None,
         denied_tools: Iterable[str] | None = None,
     ) -> None:
-        # `is None`: an empty list must deny everything.
+        # Test for None, because an empty list must deny everything.
         self._allowed = None if allowed_tools is None else _names("allowed_tools", allowed_tools)
         self._denied = frozenset() if denied_tools is None else _names("denied_tools", denied_tools)
 
     def evaluate(self, request: GuardrailRequest) -> GuardrailDecision:
         """Decide by the tool's name. With an allowlist, a call without a name is denied.
 
-        An exempt tool need not be in it: the agent cannot reach the tools that are, or remember, without it.
+        An exempt tool need not be in the list: without such tools, the agent could not load the listed tools, or
+        remember.
         """
         name = request.tool_name
         if matches(name, self._denied):
@@ -51,7 +52,7 @@ class AllowlistProvider:
         return allow(policy_id=POLICY)
 
     async def aevaluate(self, request: GuardrailRequest) -> GuardrailDecision:
-        """Decide; nothing blocks."""
+        """Decide without blocking."""
         return self.evaluate(request)
 
 

@@ -13,12 +13,12 @@ MEANS_APPROVE = frozenset({APPROVE, "accept"})
 """Clients with LangGraph's older format send `accept`."""
 
 REASON_CHARS = 2000
-"""Maximum length of a person's reason, as the model reads it."""
+"""Maximum length of a person's reason for the model, characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecision:
-    """A person's decision; `reason` is their own text, for a rejection."""
+    """A person's decision. `reason` is the person's own text for a rejection."""
 
     approved: bool
     reason: str = ""
@@ -27,7 +27,7 @@ class ApprovalDecision:
 def approval_request(request: GuardrailRequest, description: str) -> dict[str, Any]:
     """Return the value of the interrupt: one action, with the arguments as the model wrote them.
 
-    `description`: why it needs an approval, as people read it.
+    `description` tells people why the call needs approval.
     """
     action = {
         "name": request.tool_name,

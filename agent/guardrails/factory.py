@@ -27,7 +27,7 @@ def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | No
     A class with parameters `framework` or `passport` receives them unless its configuration sets them.
 
     Raises:
-        GuardrailUnusable: The class does not exist or cannot be built; the message is one line and quotes no value.
+        GuardrailUnusable: The class does not exist or cannot be built. The message is one line and quotes no values.
     """
     entry = config.provider
     if not config.enabled or entry is None:
@@ -54,7 +54,7 @@ def build_guardrail_provider(config: GuardrailsConfig) -> GuardrailProvider | No
 
 
 def find_guardrail_problem(config: GuardrailsConfig) -> str | None:
-    """Return why the provider cannot be built, or denies every call. Blocking."""
+    """Return why the provider cannot be built or denies every call; None = no problem. Blocking."""
     try:
         provider: object = build_guardrail_provider(config)
     except GuardrailUnusable as error:

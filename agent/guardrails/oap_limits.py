@@ -22,7 +22,7 @@ _RUNNERS = frozenset(
     {"!", "{", "case", "command", "do", "elif", "else", "env", "eval", "exec", "for", "function", "if",
      "nohup", "sudo", "then", "time", "timeout", "until", "while", "xargs"}
 )  # fmt: skip
-"""Words that another command follows. These words must be allowed too."""
+"""Words that precede another command. These words must be allowed too."""
 
 Violation = tuple[str, str]
 """Code and message of a violated limit."""
@@ -32,7 +32,7 @@ class CapabilityLimits(BaseModel):
     """Limits of a capability.
 
     The list of commands guides a well-meaning agent. It is not a security boundary, because an allowed command may
-    start others; the sandbox is.
+    start others. The sandbox is the boundary.
 
     Attributes:
         allowed_commands: First words of shell commands; an empty list allows none, `*` all. None = all.
@@ -52,7 +52,7 @@ class CapabilityLimits(BaseModel):
     def _reject_unknown_limits(self) -> "CapabilityLimits":
         for key, value in (self.model_extra or {}).items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            # `value == value` rejects NaN, a limit that would allow everything.
+            # `value == value` rejects NaN, which would allow everything.
             if not key.startswith(MAX_PREFIX) or not is_number or value != value:  # noqa: PLR0124
                 raise ValueError(f"unknown limit {key!r}: it could not be enforced")
         return self
@@ -96,7 +96,7 @@ class CapabilityLimits(BaseModel):
 
 
 def first_words(command: str) -> list[str]:
-    """Return the first word of every simple command; an empty word means it cannot be parsed.
+    """Return the first word of every simple command. An empty word means that the command cannot be parsed.
 
     >>> first_words("FOO=1 git log | head -3 && /bin/ls")
     ['git', 'head', '/bin/ls']

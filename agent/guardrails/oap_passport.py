@@ -28,7 +28,7 @@ from agent.tool_names import matches
 POLICY = "oap"
 ACTIVE = "active"
 MAX_RUNS = 1024
-"""Number of runs whose calls are counted at once. The least recently used run is dropped."""
+"""Maximum number of runs whose calls are counted. The least recently used run is dropped."""
 MAX_BYTES = 1024 * 1024
 
 CAPABILITIES: Mapping[str, str] = MappingProxyType(
@@ -54,7 +54,7 @@ CAPABILITIES: Mapping[str, str] = MappingProxyType(
         "get_mcp_prompt": "mcp.resource.read",
     }
 )
-"""The capability that a tool needs. Other tools need a capability with their own name."""
+"""The capability that each tool needs. Other tools need a capability with their own name."""
 
 MCP_CAPABILITY = "mcp.tool.execute"
 """Capability that allows every tool of MCP servers."""
@@ -65,7 +65,7 @@ class _Capability(BaseModel):
 
 
 class OapPassport(BaseModel):
-    """A passport. Unknown keys are ignored; unknown limits are rejected, because they could not be enforced."""
+    """A passport. Ignores unknown keys. Rejects unknown limits, because they could not be enforced."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -90,7 +90,7 @@ class OapPassport(BaseModel):
 
 
 class OapPassportProvider:
-    """Decides by a passport. A changed file is read again, so a suspension takes effect immediately.
+    """Decides by a passport. Reads a changed file again, so a suspension takes effect immediately.
 
     Args:
         passport: Path of a JSON file, JSON text, or the parsed object.
@@ -159,7 +159,7 @@ class OapPassportProvider:
         return violation
 
     def _capability(self, request: GuardrailRequest, granted: frozenset[str]) -> str | None:
-        """Return the granted capability that allows this tool, the most specific first."""
+        """Return the most specific granted capability that allows this tool."""
         name = request.tool_name
         candidates = [name, self._needed(request)] if name else []
         if request.mcp_server is not None:

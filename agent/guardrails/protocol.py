@@ -32,7 +32,7 @@ class GuardrailRequest:
         tool_call_id: The tool call.
         mcp_server: The MCP server of the tool; None = not an MCP tool.
         is_exempt: Whether it is a built-in tool without effects outside the conversation. Such a tool needs an active
-            passport but no approval. Not decided by its name, because other tools may have the same name.
+            passport but no approval. This is not decided by the name, because other tools may have the same name.
     """
 
     tool_name: str
@@ -61,8 +61,8 @@ class GuardrailDecision:
     """Whether a call may run.
 
     Attributes:
-        allow: Also false if a person must be asked, so that callers that ignore `ask` deny the call.
-        ask: Whether a person decides; they see the first reason.
+        allow: Also false if a person must decide, so that callers that ignore `ask` deny the call.
+        ask: Whether a person decides. The person sees the first reason.
         reasons: The model sees the first one.
         policy_id: The rule that decided, for logs.
         metadata: Additional data of the provider.
@@ -77,7 +77,7 @@ class GuardrailDecision:
 
 @runtime_checkable
 class ReportsProblem(Protocol):
-    """A provider that knows beforehand that it will deny every call."""
+    """A provider that can detect in advance that it will deny every call."""
 
     def find_problem(self) -> str | None:
         """Return why it will deny every call, in one line. None = it decides each call. Blocking."""
@@ -87,7 +87,7 @@ class ReportsProblem(Protocol):
 class GuardrailProvider(Protocol):
     """Decides on tool calls. A provider needs no base class, only these attributes and methods.
 
-    Nor does its decision: it needs `allow`, `ask`, `reasons` with `code` and `message`, and `policy_id`.
+    A decision needs no base class either, only `allow`, `ask`, `reasons` with `code` and `message`, and `policy_id`.
     """
 
     @property

@@ -1,1 +1,1 @@
-"""Counts what model calls use, and keeps to the limits."""
+"""Counts the usage of model calls, and enforces limits."""

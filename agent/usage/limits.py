@@ -1,4 +1,4 @@
-"""Which limits apply to a model call. Pure."""
+"""Selects the limits that apply to a model call. Pure."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ from agent.usage.owner import UsageOwner
 from store.usage import NO_LIMIT, UsageCounter, UsageLimit, UsageScope
 
 NANO = 1_000_000_000
-"""Costs are billionths of a US dollar, because a short call costs less than a millionth."""
+"""Costs are in billionths of a US dollar, because a short call costs less than a millionth."""
 
 _MONTH_CHARS = len("2026-11")
 
@@ -40,7 +40,7 @@ def limits_for(config: UsageLimitsConfig, owner: UsageOwner, day: str) -> list[U
 
 
 def limit_texts(limit: UsageLimit) -> dict[str, str]:
-    """Return the amount and the end of a limit as people read them.
+    """Return the amount and the end of a limit as text for people.
 
     >>> limit_texts(UsageLimit(counter=UsageCounter(scope="service", name="", period="2026-11"), max_tokens=5_000))
     {'amount': '5,000 tokens', 'resets': '2026-12-01 00:00 UTC'}

@@ -1,4 +1,4 @@
-"""UsageOwner: for whom a model call is made."""
+"""UsageOwner: the person, room and agent that a model call counts for."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -14,11 +14,11 @@ LEAD_AGENT = "lead_agent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageOwner:
-    """For whom model calls are made; "" = unknown.
+    """The person, room and agent that model calls count for; "" = unknown.
 
     Attributes:
         run_id: The run.
-        kind: `run`, `subagent`, or what started the run in the person's name: `schedule`, `hook`.
+        kind: `run` or `subagent`; `schedule` or `hook` if one of these started the run in the person's name.
         agent: The agent.
         person: `{channel}:{workspace}:{platform user id}`.
         room: `{channel}:{workspace}:{chat}`.
@@ -72,11 +72,11 @@ class UsageOwner:
 
 
 CURRENT_OWNER: ContextVar[UsageOwner | None] = ContextVar("usage_owner", default=None)
-"""For whom the current task calls models; None = nobody's run, such as a scan of a skill."""
+"""The owner of the current task's model calls; None outside runs, for example in a scan of a skill."""
 
 
 def current_owner() -> UsageOwner:
-    """Return the owner of the current task, or else from the config of the graph that it runs."""
+    """Return the owner of the current task. If it has none, read the owner from the config of its graph."""
     if (owner := CURRENT_OWNER.get()) is not None:
         return owner
     try:

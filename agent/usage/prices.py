@@ -1,4 +1,4 @@
-"""What a call costs: by the model's entry, or else by the shipped table of list prices (`genai-prices`)."""
+"""Computes the cost of a call from the model's entry, or else from the included list prices (`genai-prices`)."""
 
 from functools import cache
 from typing import Any
@@ -8,34 +8,35 @@ from agent.importer import import_object
 from store.usage import UsageRow
 
 NANO_PER_MILLION = 1_000
-"""A price of one US dollar for a million tokens, in billionths of a dollar for a token."""
+"""One US dollar per million tokens, in billionths of a dollar per token."""
 
 _PROVIDERS = {
     "langchain_anthropic": "anthropic",
     "langchain_google_genai": "google",
     "langchain_openai": "openai",
 }
-"""Providers whose own servers these packages call unless the entry has another address."""
+"""The providers whose servers these packages call unless the entry has another address."""
 
 _ADDRESS_KEYS = ("base_url", "openai_api_base", "anthropic_api_url", "azure_endpoint")
 
 
 def load_prices(entry: ModelConfig) -> None:
-    """Import the table if a model needs it. Blocking, 0.05 s of CPU beside httpx2 and pydantic."""
+    """Import the table if a model needs it. Blocking: takes 0.05 s of CPU if httpx2 and pydantic are loaded."""
     if entry.price is None and _provider(entry):
         _table()
 
 
 def has_price(entry: ModelConfig) -> bool:
-    """Return whether the price of a model is known. Blocking, as `load_prices`."""
+    """Return whether the price of a model is known. Blocking, like `load_prices`."""
     row = UsageRow(day="", run_id="", kind="", model=entry.name, agent="", input_tokens=1)
     return cost_nano_usd(entry, row) is not None
 
 
 def cost_nano_usd(entry: ModelConfig, row: UsageRow) -> int | None:
-    """Return the cost of a call, billionths of a US dollar; None = the price is unknown.
+    """Return the cost of a call in billionths of a US dollar; None = the price is unknown.
 
-    0.1 ms with the table. A model is in it only under its provider's own address: other servers have other prices.
+    Takes 0.1 ms with the table. The table applies only to the provider's own address, because other servers have other
+    prices.
     """
     price = entry.price
     if price is not None:
@@ -62,7 +63,7 @@ def cost_nano_usd(entry: ModelConfig, row: UsageRow) -> int | None:
 
 
 def _provider(entry: ModelConfig) -> dict[str, str]:
-    """Return the arguments that name a model's provider; {} = it is unknown.
+    """Return the arguments that identify a model's provider; {} = unknown.
 
     >>> _provider(ModelConfig(name="gpt", use="langchain_openai:ChatOpenAI", model="gpt-5"))
     {'provider_id': 'openai'}

@@ -1,8 +1,8 @@
-"""UsageRecorder: counts model calls, writes their usage in the background, and reserves what limits allow.
+"""UsageRecorder: counts model calls, writes their usage in the background, and makes reservations for limits.
 
-All model calls pass `CountedModel` (agent/models/counted.py), which the model factory adds to each model. Usage is
-written at most `WRITE_S` after a call, for all runs together, so that no answer waits for it. With a limit, a call
-first reserves the most that it may use. If its process dies, another one settles the reservation.
+All model calls go through `CountedModel` (agent/models/counted.py), which the model factory adds to each model. Usage
+is written at most `WRITE_S` after a call, for all runs together, so that no answer waits for it. If there is a limit, a
+call first reserves the most that it may use. If its process dies, another process settles the reservation.
 """
 
 import json
@@ -31,13 +31,13 @@ from store.usage import FinishedUsage, UsageCounter, UsageLimit, UsageRow, Usage
 log = logging.getLogger(__name__)
 
 WRITE_S = 1.0
-"""How long finished calls wait for others before they are written, seconds. Those with a reservation do not wait."""
+"""How long finished calls wait for others before they are written, seconds. Calls with a reservation do not wait."""
 
 CLOSE_S = 5.0
-"""Time limit of the last write, seconds."""
+"""Time limit of the last write at shutdown, seconds."""
 
 MAX_WAITING = 100_000
-"""Calls to keep while the database cannot be used; further ones are lost."""
+"""Maximum number of calls to keep while the database cannot be used. Further ones are lost."""
 
 OUTPUT_TOKENS = 4_096
 """Tokens to reserve for an answer if the model's entry has no `max_tokens`. Few answers are longer."""
@@ -58,7 +58,7 @@ class UsageRecorder:
     """Counts model calls.
 
     Args:
-        store: The tables; None = usage is not stored, and limits do not hold.
+        store: The tables; None = usage is not stored, and limits do not apply.
         config: Returns the current configuration.
         now: Returns the time.
 
@@ -135,7 +135,7 @@ class UsageRecorder:
         self._active[call_id] = call
 
     def take_warnings(self) -> list[UsageLimit]:
-        """Return the limits of the current person and room that are nearly used up, once in each period."""
+        """Return the limits of the current person and room that are nearly used up, once per period."""
         if not self._warnings:
             return []
         owner = current_owner()
@@ -144,7 +144,7 @@ class UsageRecorder:
         return [self._warnings.pop(one) for one in taken]
 
     def add_streamed(self, call_id: UUID, text: object) -> None:
-        """Count a streamed piece of an answer, in case that the answer breaks off."""
+        """Count a streamed piece of an answer, in case the answer breaks off."""
         call = self._active.get(call_id)
         if call is not None and isinstance(text, str):
             call.streamed_tokens += (
@@ -152,7 +152,7 @@ class UsageRecorder:
             )
 
     def finish(self, call_id: UUID, entry: ModelConfig, answer: AIMessage | None) -> None:
-        """Count an answer, with the usage that the server reported, or else estimated."""
+        """Count an answer, with the usage that the server reported or else an estimate."""
         call = self._active.pop(call_id, None)
         if call is None:
             return
@@ -176,7 +176,7 @@ class UsageRecorder:
             self._add(call, replace(call.row, calls=0))
 
     async def flush(self) -> None:
-        """Write the finished calls now. Raises StoreError: They wait for the next attempt."""
+        """Write the finished calls now. If this raises StoreError, they wait for the next attempt."""
         if self.store is None:
             self._waiting.clear()
             return
@@ -191,7 +191,7 @@ class UsageRecorder:
                 raise
 
     async def forget(self, scope: str) -> None:
-        """Keep the usage of a person or room only in sums. `scope`: as of memory. Raises StoreUnavailable."""
+        """Keep the usage of a person or room only in totals. `scope` is a memory scope. Raises StoreUnavailable."""
         owner = UsageOwner.from_memory_scope(scope)
         if self.store is None:
             return
@@ -202,7 +202,7 @@ class UsageRecorder:
             await self.store.forget_room(owner.room)
 
     async def settle_abandoned(self) -> None:
-        """Count the calls of processes that ended during them. Raises StoreUnavailable."""
+        """Count the calls of processes that ended during the calls. Raises StoreUnavailable."""
         if self.store is not None and (count := await self.store.settle_abandoned()):
             log.info("Settled %d model calls of a process that ended during them", count)
 
@@ -219,7 +219,7 @@ class UsageRecorder:
             try:
                 await self.flush()
             except StoreError as error:
-                log.warning("Usage is written later: %s", error)
+                log.warning("Could not write usage, will try again later: %s", error)
                 await anyio.sleep(WRITE_S)
 
     def _add(self, call: _Call, row: UsageRow) -> None:
@@ -236,7 +236,7 @@ class UsageRecorder:
 
 @asynccontextmanager
 async def running_recorder(recorder: UsageRecorder) -> AsyncIterator[None]:
-    """Run a recorder, and settle the reservations of processes that ended. The exit writes what is left.
+    """Run a recorder, and settle the reservations of processes that ended. Leaving the block writes the rest.
 
     Raises:
         StoreUnavailable: The database cannot be used.
