@@ -1,7 +1,7 @@
 """Distinguishes public from private addresses and host names. Pure.
 
-The networks are from IANA's special-purpose address registries (IPv4 and IPv6, as of 2025-10). The few public addresses
-at which clouds serve instance metadata are added.
+The networks are from IANA's special-purpose address registries (IPv4 and IPv6, October 2025), plus the few public
+addresses at which clouds serve instance metadata.
 """
 
 import re
@@ -33,7 +33,7 @@ _CLOSED_6 = tuple(
     for text in (
         "2001::/23",  # Teredo, ORCHID, benchmarking and other protocol assignments
         "2001:db8::/32",
-        "2002::/16",  # 6to4: an IPv4 address inside
+        "2002::/16",  # 6to4, which contains an IPv4 address
         "2620:4f:8000::/48",
         "3fff::/20",
     )
@@ -67,7 +67,7 @@ def parse_ip_literal(host: str) -> Address | None:
     """Return the address of a host in standard notation; None for a name.
 
     Raises:
-        ValueError: A non-standard notation (`127.1`, `0x7f000001`, `017700000001`), which resolvers accept as an
+        ValueError: The notation is non-standard (`127.1`, `0x7f000001`, `017700000001`), but resolvers accept it as an
             address.
 
     >>> parse_ip_literal("example.org") is None

@@ -1,7 +1,7 @@
-"""HTTP proxy on this machine for a program whose requests must obey the URL guard, such as a browser.
+"""HTTP proxy on this machine for programs that must obey the URL guard, such as a browser.
 
-The proxy resolves names itself and connects to checked addresses only (`url_guard`). Every request passes it, so also
-those that redirects and scripts cause.
+The proxy resolves names itself and connects to checked addresses only (`url_guard`). Every request goes through it,
+including requests from redirects and scripts.
 """
 
 import logging
@@ -37,12 +37,12 @@ _ESTABLISHED = b"HTTP/1.1 200 Connection Established\r\n\r\n"
 
 
 class RequestRefused(Exception):
-    """The request is malformed; the message says how."""
+    """The request is malformed. The message says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProxyRequest:
-    """A request: the URL to check, and what to send to its server; `head` is None for a tunnel (CONNECT)."""
+    """A request: the URL to check, and the head to send to its server. `head` is None for a tunnel (CONNECT)."""
 
     url: str
     head: bytes | None
@@ -118,7 +118,7 @@ def _parse(head: bytes) -> _ProxyRequest:
     if url.scheme != "http":
         raise RequestRefused("Only http:// and https:// URLs are allowed.")
     kept = [one for one in headers if not one.lower().startswith(_REPLACED_HEADERS)]
-    # The name that was checked, not another one, so that no other host behind the same address is asked.
+    # Use the checked name, so that the request cannot reach another host behind the same address.
     sent = [b"%b %b %b" % (method, url.raw_path, version), b"Host: " + url.netloc, *kept]
     return _ProxyRequest(url=text, head=b"\r\n".join([*sent, b"Connection: close"]) + _END)
 
@@ -133,7 +133,7 @@ async def _connect(target: CheckedUrl) -> SocketStream | None:
 
 
 async def _join(client: ByteStream, server: ByteStream) -> None:
-    """Pass bytes in both directions until either side ends."""
+    """Forward bytes in both directions until either side ends."""
     async with anyio.create_task_group() as tasks:
 
         async def pass_on(source: ByteStream, target: ByteStream) -> None:

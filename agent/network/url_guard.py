@@ -1,8 +1,8 @@
 """Blocks requests to private networks for URLs that users or models choose (SSRF protection).
 
-A URL is checked exactly as it will be requested: the same parser, one DNS lookup, every address checked, and the
-connection goes to one of these addresses. There is no second lookup that could return something else (DNS
-rebinding). Redirects are checked like any other request.
+The check treats a URL exactly as the request will: it uses the same parser, does one DNS lookup and checks every
+address, and the connection goes to one of these addresses. There is no second lookup that could return something else
+(DNS rebinding). Redirects are checked like any other request.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ LOOKUP_S = 5.0
 """Time limit of a lookup."""
 
 MAX_LOOKUPS = 8
-"""Maximum number of concurrent lookups; others wait. They have worker threads of their own, because a hanging lookup
-keeps its thread after `LOOKUP_S`, and the default pool, which resolves platforms and models, has few threads."""
+"""Maximum number of concurrent lookups; others wait. Lookups have their own worker threads, because a hanging lookup
+keeps its thread after `LOOKUP_S`, and the default pool, which also resolves platforms and models, has few threads."""
 
 MAX_URL_CHARS = 4096
 MAX_PORT = 65_535
@@ -71,8 +71,8 @@ class UrlGuard:
     """Checks URLs.
 
     Args:
-        allow_private_hosts: Names, addresses or networks (`10.1.0.0/16`) that are allowed although they are not
-            public. Only the operator sets them.
+        allow_private_hosts: Names, addresses or networks (`10.1.0.0/16`) that are allowed even if they are not public.
+            Only the operator sets them.
         resolve: Resolves names.
     """
 
@@ -92,7 +92,7 @@ class UrlGuard:
         """Check a URL and return its addresses.
 
         Raises:
-            UrlNotAllowed: Malformed, not http or https, with a user name, or not public.
+            UrlNotAllowed: The URL is malformed, is not http or https, contains a user name, or is not public.
             UnknownHost: The name cannot be resolved.
         """
         parsed = parse_url(url)
@@ -139,7 +139,8 @@ class UrlGuard:
 class GuardedTransport(httpx.AsyncBaseTransport):
     """Sends every request to a checked address. The Host header, SNI and certificate check use the host name.
 
-    Connections are not reused: one opened for a host must not serve another host with the same address.
+    Connections are not reused, because one that was opened for a host must not serve another host with the same
+    address.
     """
 
     def __init__(self, guard: UrlGuard, tls: ssl.SSLContext) -> None:
@@ -181,11 +182,11 @@ def guarded_client(guard: UrlGuard, tls: ssl.SSLContext, *, timeout_s: float) ->
 async def check_remote_fetch(guard: UrlGuard, url: str) -> None:
     """Check a URL that a remote service will fetch, so that no private address is sent to it.
 
-    A name that cannot be resolved here passes: behind a proxy no name can be resolved, and the remote service resolves
-    it.
+    A name that cannot be resolved here passes. Behind a proxy, no name can be resolved here, but the remote service can
+    resolve it.
 
     Raises:
-        UrlNotAllowed: As `UrlGuard.check`.
+        UrlNotAllowed: See `UrlGuard.check`.
     """
     try:
         await guard.check(url)
@@ -220,7 +221,7 @@ def _host_of(url: httpx.URL) -> str:
 
 
 def _pinned(request: httpx.Request, target: CheckedUrl, address: str) -> httpx.Request:
-    """Return the request with the address in its URL; the Host header is kept."""
+    """Return the request with the address in its URL. Keeps the Host header."""
     return httpx.Request(
         request.method,
         request.url.copy_with(host=address),

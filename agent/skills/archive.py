@@ -89,7 +89,7 @@ def _check_size(source: IO[bytes]) -> None:
 def _members(
     infos: Sequence[zipfile.ZipInfo],
 ) -> tuple[dict[Parts, zipfile.ZipInfo], list[str]]:
-    """Return the files by their path below the skill's folder, and the ignored links."""
+    """Return the files by their paths below the skill's folder, and the ignored links."""
     if len(infos) > MAX_ENTRIES:
         raise SkillInvalid(f"the archive has more than {MAX_ENTRIES} entries")
     found: dict[Parts, zipfile.ZipInfo] = {}

@@ -12,7 +12,7 @@ from agent.atomic_write import write_atomically
 Action = Literal["install", "update", "delete", "rollback"]
 
 MAX_ENTRIES = 100
-"""Maximum number of entries per skill; the oldest are dropped."""
+"""Maximum number of entries per skill. The oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class SkillHistory:
         self._folder = folder
 
     def changes(self, name: str) -> list[SkillChange]:
-        """Return the changes of a skill, oldest first. Invalid lines are ignored."""
+        """Return the changes of a skill, oldest first. Ignores invalid lines."""
         try:
             text = self._file(name).read_text("utf-8")
         except OSError:

@@ -203,7 +203,7 @@ class SkillInstaller:
         for entry in self._folder.glob(f"{_STAGED}*"):
             if time.time() - entry.stat().st_mtime > _STALE_S:
                 _remove_tree(entry)
-        # On the same disk, so that it can be renamed into place. The dot hides it from the agent.
+        # The folder is on the same disk, so that it can be renamed into place. The dot hides it from the agent.
         return Path(tempfile.mkdtemp(dir=self._folder, prefix=_STAGED))
 
 

@@ -41,7 +41,7 @@ class Skill:
         folder: Its folder on this machine, links resolved.
         virtual_folder: Its folder as the agent sees it.
         compatibility: What it needs from its environment.
-        metadata: Further names and texts of its frontmatter.
+        metadata: Further keys and texts in its frontmatter.
         allowed_tools: The tools that need no approval while it is in use.
         only_tools: The only tools that may be called while it is in use; None = all.
         enabled: Whether the agent may use it; never true for a broken skill.
@@ -79,7 +79,7 @@ class SkillSnapshot:
         return tuple(skill for skill in self.skills if skill.enabled)
 
     def find(self, name: str, category: Category | None = None) -> Skill | None:
-        """Return the skill with this name, preferably a valid one; None if there is none."""
+        """Return the skill with this name, preferably a valid one; None if there is no such skill."""
         found = [
             skill
             for skill in self.skills
@@ -108,10 +108,10 @@ class SkillLoader:
         self._snapshot = SkillSnapshot()
 
     def load(self, switches: Mapping[str, bool]) -> SkillSnapshot:
-        """Return the current skills. Returns the same object while nothing changes. Blocking.
+        """Return the current skills; the same object while nothing changes. Blocking.
 
         Args:
-            switches: Whether a skill is enabled, by name; the default is true.
+            switches: Whether each skill is enabled, by name. The default is true.
         """
         if self._is_stable and switches == self._switches and self._is_unchanged():
             return self._snapshot
@@ -278,7 +278,8 @@ def public_root(path: str, bases: Sequence[Path]) -> Path:
 
     Args:
         path: As configured.
-        bases: Folders to resolve a relative path against: the first one that contains it, otherwise the last.
+        bases: Folders to resolve a relative path against. Uses the first one that contains the path, otherwise the
+            last.
     """
     candidates = [base / path / "public" for base in bases]
     return next((folder for folder in candidates if folder.is_dir()), candidates[-1])

@@ -1,6 +1,7 @@
 """Parses SKILL.md: YAML frontmatter, then instructions. Pure.
 
-The format is that of agentskills.io. `metadata.parley-only-tools` is Parley's own: the standard has no restriction.
+The format is defined by agentskills.io. `metadata.parley-only-tools` is Parley's own key, because the standard cannot
+restrict tools.
 """
 
 import json
@@ -21,7 +22,7 @@ MAX_COMPATIBILITY_CHARS = 500
 MAX_FRONTMATTER_CHARS = 16_384
 MAX_NESTING = 20
 MAX_BYTES = 256 * 1024
-"""Largest SKILL.md, bytes. The agent reads it whole."""
+"""Largest SKILL.md, bytes. The agent reads the whole file."""
 
 KEYS = frozenset(
     {
@@ -37,10 +38,10 @@ RESERVED = frozenset({"custom", "install"})
 _FRONTMATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _GRANT = re.compile(r"(?P<name>[^\s,()]+)(?:\((?P<pattern>[^()]*)\))?")
-"""A tool's name, and perhaps a pattern such as `(git:*)`, which limits the approval to some calls."""
+"""A tool's name with an optional pattern, such as `(git:*)`, which limits the approval to some calls."""
 
 ONLY_TOOLS = "parley-only-tools"
-"""Key in `metadata`: the only tools that may be called while the skill is in use."""
+"""Key in `metadata` that lists the only tools that may be called while the skill is in use."""
 
 _ALIASES = {
     "Bash": "bash",
@@ -63,7 +64,7 @@ _COLON_INSIDE = re.compile(r"^(name|description|license|author): +([^\s\"'|>\[{&
 
 @dataclass(frozen=True, slots=True)
 class ToolGrant:
-    """A tool whose calls need no approval; with a pattern, only those that match it."""
+    """A tool whose calls need no approval. With a pattern, this holds only for matching calls."""
 
     name: str
     pattern: str | None = None
@@ -75,7 +76,7 @@ class SkillManifest:
 
     Attributes:
         compatibility: What it needs from its environment.
-        metadata: Further names and texts, in the order of the file.
+        metadata: Further keys and texts, in the order of the file.
         allowed_tools: The tools that need no approval while it is in use.
         only_tools: The only tools that may be called while it is in use; None = all.
     """
@@ -214,7 +215,7 @@ def _compatibility(given: object) -> str | None:
 
 
 def _metadata(given: object) -> tuple[tuple[str, str], ...]:
-    """Return the names and texts. Numbers become texts; what the standard does not allow is left out.
+    """Return the keys and texts. Numbers become texts. Drops values that the standard does not allow.
 
     >>> _metadata({"version": 1.0, "author": "A", "other": {"nested": True}})
     (('version', '1.0'), ('author', 'A'))
@@ -231,7 +232,7 @@ def _metadata(given: object) -> tuple[tuple[str, str], ...]:
 
 
 def _grants(given: object) -> tuple[ToolGrant, ...]:
-    """Return tools, which the standard separates with spaces; a list and commas are common too.
+    """Parse tool names. The standard separates them with spaces, but lists and commas are also common.
 
     >>> [(one.name, one.pattern) for one in _grants("Bash(git add:*) Read, mcp__linear__create_issue")]
     [('bash', 'git add:*'), ('read_file', None), ('linear_create_issue', None)]
@@ -252,7 +253,7 @@ def _grants(given: object) -> tuple[ToolGrant, ...]:
 
 
 def _tool_name(name: str) -> str:
-    """Return Parley's name of a tool of another agent."""
+    """Return Parley's name for another agent's tool."""
     if name.startswith("mcp__"):
         name = name.removeprefix("mcp__").replace("__", "_", 1)
     return _one_line(_ALIASES.get(name, name))

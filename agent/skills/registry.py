@@ -17,7 +17,7 @@ INSTALLATION = Path(__file__).parents[2]
 """The checkout, which contains the public skills."""
 
 PACKAGE = Path(__file__).parents[1]
-"""The folder that contains them if Parley is installed as a package."""
+"""The folder that contains the public skills if Parley is installed as a package."""
 
 
 class SkillRegistry:
@@ -48,7 +48,7 @@ class SkillRegistry:
         self.custom_folder = home / "skills" / "custom"
 
     async def load(self) -> SkillSnapshot:
-        """Return all current skills, including disabled and broken ones; the same object while nothing changes."""
+        """Return all current skills, also disabled and broken ones. Returns the same object while nothing changes."""
         return await anyio.to_thread.run_sync(self.load_sync)
 
     def load_sync(self, extensions: Extensions | None = None) -> SkillSnapshot:
@@ -63,7 +63,7 @@ class SkillRegistry:
             return self._snapshot
 
     def mounts(self) -> Sequence[Mount]:
-        """Return a read-only mount for each enabled skill, as of the last load."""
+        """Return a read-only mount for each skill that was enabled at the last load."""
         return [
             Mount(virtual=skill.virtual_folder, host=skill.folder, read_only=True)
             for skill in self._snapshot.enabled
@@ -81,7 +81,7 @@ class SkillRegistry:
         return found
 
     async def content(self, name: str) -> tuple[Skill, str]:
-        """Return a skill and its SKILL.md; "" if that cannot be read.
+        """Return a skill and its SKILL.md; "" if the file cannot be read.
 
         Raises:
             SkillNotFound: There is no skill with this name.
@@ -97,7 +97,7 @@ class SkillRegistry:
         return skill, await anyio.to_thread.run_sync(read)
 
     async def set_enabled(self, name: str, *, on: bool) -> Skill:
-        """Enable or disable a skill, for runs that start from now on.
+        """Enable or disable a skill for new runs.
 
         Raises:
             SkillNotFound: There is no skill with this name.

@@ -95,7 +95,7 @@ class SkillFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """The decision of a scan, and its reason."""
+    """The decision of a scan, with its reason."""
 
     decision: Decision
     reason: str = ""
@@ -176,9 +176,10 @@ class SkillScanner:
 
 
 def parse_scan_result(answer: str) -> ScanResult | None:
-    r"""Parse the model's answer; None if it contains no result, or is ambiguous.
+    r"""Parse the model's answer; None if it contains no result or is ambiguous.
 
-    Braces that are not JSON make it ambiguous: a reason may quote the skill, which may contain a result.
+    Braces that are not JSON make it ambiguous, because a reason may quote the skill, and the skill may contain a
+    result.
 
     >>> parse_scan_result('```json\n{"decision": "Warn", "reason": "runs curl"}\n```')
     ScanResult(decision='warn', reason='runs curl')
@@ -229,7 +230,7 @@ def _classify(
 
 
 def _bundles(files: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Split files into portions for one call each, without dropping anything."""
+    """Split files into parts for one call each, without dropping anything."""
     bundle: list[tuple[str, str]] = []
     room = BUNDLE_CHARS
     for path, text in files:

@@ -16,7 +16,7 @@ MAX_ROWS = 500_000
 MAX_CHARTS = 4
 MAX_BARS = 15
 BINS = 12
-MANY = 0.95  # the share of cells that must be numbers for a column to be one
+MANY = 0.95  # the share of cells that must be numbers in a column of numbers
 
 _PLAIN = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -33,7 +33,7 @@ class Table:
     is_cut: bool = False
 
     def cells(self, index: int) -> list[str]:
-        """Return the cells of a column, without space around them."""
+        """Return the cells of a column, without surrounding spaces."""
         return [row[index].strip() for row in self.rows]
 
 
@@ -87,13 +87,13 @@ def guess(lines: Sequence[str]) -> str:
 
 def shown(value: float) -> str:
     """Format a number for people."""
-    if value == int(value) and abs(value) < 1e15:  # noqa: PLR2004 - beyond it floats are not exact
+    if value == int(value) and abs(value) < 1e15:  # noqa: PLR2004 - larger floats are not exact
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 1 else f"{value:,.2f}"
 
 
 def cell(text: str, limit: int = 40) -> str:
-    """Return a text that fits into a cell of a Markdown table."""
+    """Return a text that fits in a cell of a Markdown table."""
     short = text if len(text) <= limit else text[: limit - 1] + "…"
     return short.replace("|", "\\|").replace("\n", " ")
 
@@ -151,7 +151,7 @@ def column_oddities(cells: Sequence[str]) -> list[str]:
     wrong = [text for text in cells if text and number(text) is None]
     if values is not None and wrong:
         found.append(f"{len(wrong)} cells are not numbers, for example “{cell(wrong[0], 24)}”.")
-    if values is not None and len(values) >= 8:  # noqa: PLR2004 - quartiles of fewer say nothing
+    if values is not None and len(values) >= 8:  # noqa: PLR2004 - quartiles of fewer values say nothing
         low, _, high = statistics.quantiles(values, n=4)
         reach = 3 * (high - low)
         far = [v for v in values if reach and (v < low - reach or v > high + reach)]
@@ -164,7 +164,7 @@ def column_oddities(cells: Sequence[str]) -> list[str]:
 
 
 def histogram(values: Sequence[float]) -> list[tuple[str, float]]:
-    """Return how many values lie in each of some equal ranges."""
+    """Return the number of values in each of several equal ranges."""
     low, high = min(values), max(values)
     width = (high - low) / BINS or 1.0
     counts = Counter(min(int((value - low) / width), BINS - 1) for value in values)
@@ -195,7 +195,7 @@ def chart(title: str, bars: Sequence[tuple[str, float]]) -> str:
 
 
 def charts(table: Table, grouped: Sequence[tuple[str, float]], by: str | None) -> dict[str, str]:
-    """Return the charts by file name: of the groups if there are any, otherwise of each column's distribution."""
+    """Return the charts by file name: the groups if there are any, otherwise the distribution of each column."""
     if by is not None:
         return {"chart-groups.svg": chart(f"By {by}", grouped[:MAX_BARS])}
     drawn: dict[str, str] = {}
@@ -203,7 +203,7 @@ def charts(table: Table, grouped: Sequence[tuple[str, float]], by: str | None) -
         cells = table.cells(index)
         values = numbers(cells)
         different = len({text for text in cells if text})
-        if values is not None and different > 2:  # noqa: PLR2004 - two values need no picture
+        if values is not None and different > 2:  # noqa: PLR2004 - two values need no chart
             drawn[f"chart-{index + 1}.svg"] = chart(f"{name}: number of rows", histogram(values))
         elif 1 < different <= MAX_BARS:
             top = [

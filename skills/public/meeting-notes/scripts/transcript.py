@@ -1,4 +1,4 @@
-"""Makes a readable transcript from captions (VTT, SRT) or raw notes, and reports each person's share of words."""
+"""Makes a readable transcript from captions (VTT, SRT) or rough notes, and reports each person's share of the words."""
 
 import argparse
 import html
@@ -46,7 +46,7 @@ def turns(lines: Iterable[str]) -> list[Turn]:
 
 
 def shares(said: Sequence[Turn]) -> list[str]:
-    """Return a line for each speaker: the share of all words, and how often they spoke."""
+    """Return a line for each speaker with the share of all words and the number of turns."""
     words: Counter[str] = Counter()
     for name, text in said:
         words[name or "(nobody named)"] += len(text.split())
