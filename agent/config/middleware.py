@@ -28,7 +28,7 @@ class SummarizationConfig(Section):
     Attributes:
         enabled: Whether threads are summarized. If not, a request that is too long for the model fails.
         model_name: An entry of `models` that writes summaries; None = the default one.
-        trigger: Any of these sizes starts a summary; empty = 60 % of the context size.
+        trigger: Any of these sizes starts a summary; empty = 60% of the context size.
         keep: How much of the end to keep.
         max_input_tokens: The model's context size; None = from the model's profile.
         trim_tokens_to_summarize: Maximum tokens per call of the summary model. Longer texts are read in pieces; 0 = no

@@ -16,7 +16,7 @@ ENGLISH = AgentMessages(
     model_timeout=f"⚠️ The model's server did not respond in time. {_AGAIN}",
     model_connection=f"⚠️ I could not reach the model's server. {_AGAIN}",
     model_context="⚠️ This conversation is too long for the model. Please send /new to start a new one, "
-    "and repeat what is important.",
+    "and repeat the important points.",
     model_request="⚠️ The model rejected the request. Please send /new and ask again. "
     "If it fails again, tell the person who runs this bot.",
     model_circuit_open="⚠️ The model's server failed several times in a row, so I am waiting a moment before I try "
@@ -38,9 +38,9 @@ ENGLISH = AgentMessages(
     usage_limit_room="This chat has used its allowance of {amount}. It resets on {resets}.",
     usage_limit_agent="This agent has used its allowance of {amount}. It resets on {resets}. "
     "You can choose another one with /agent.",
-    usage_limit_service="All that I may use ({amount}) is used up. I can answer again on {resets}.",
-    usage_warning_person="(You have used {percent} % of your allowance of {amount}. It resets on {resets}.)",
-    usage_warning_room="(This chat has used {percent} % of its allowance of {amount}. It resets on {resets}.)",
+    usage_limit_service="My allowance of {amount} is used up. I can answer again on {resets}.",
+    usage_warning_person="(You have used {percent}% of your allowance of {amount}. It resets on {resets}.)",
+    usage_warning_room="(This chat has used {percent}% of its allowance of {amount}. It resets on {resets}.)",
     default_question="How should I continue?",
     approval_needed="This tool call needs your approval.",
     mcp_question="🔌 The MCP server “{server}” asks:",
@@ -49,5 +49,5 @@ ENGLISH = AgentMessages(
     mcp_skip="Skip",
     mcp_yes="Yes",
     mcp_no="No",
-    mcp_unfit="⚠️ This answer does not fit. Please try again.",
+    mcp_unfit="⚠️ This answer is not valid here. Please try again.",
 )

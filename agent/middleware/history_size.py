@@ -17,9 +17,9 @@ SUMMARY_SHARE = 0.6
 """The share of the context size that starts a summary, unless `summarization.trigger` is set."""
 
 LEAVE_OUT_FACTOR = 4 / 3
-"""Old tool results are left out when the history is this many times as long as when a summary starts, that is, at 80 %
+"""Old tool results are left out when the history is this many times as long as when a summary starts, that is, at 80%
 of the context size. Each time, the rest of the prompt is no longer cached, so it pays to wait: with this value, a
-conversation of large reads has 89 % prefix hits (`make bench BENCH=agent`)."""
+conversation of large reads has 89% prefix hits (`make bench BENCH=agent`)."""
 
 FULL_SHARE = 0.95
 """The share of a known context size that requests may use. The rest is a margin for errors of the estimate."""

@@ -129,7 +129,7 @@ class UsageRecorder:
             for limit in await self.store.reserve(call.reservation_id, most, limits):
                 self._warnings[limit.counter] = limit
                 log.warning(
-                    "80 %% of the usage limit of %s %r in %s are used",
+                    "80%% of the usage limit of %s %r in %s is used",
                     *(limit.counter.scope, limit.counter.name, limit.counter.period),
                 )
         self._active[call_id] = call

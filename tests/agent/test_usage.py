@@ -162,7 +162,7 @@ async def test_a_person_is_warned_once_below_an_answer(tmp_path: Path) -> None:
     async with FakeModelServer() as server, _agent(tmp_path, server, sections) as (agents, _):
         answers = [await _say(agents, f"t{number}") for number in range(30)]
         other = await _say(agents, "other", user_id="slack:T:bob")
-    warned = [text for text in answers if "used 80 % of your allowance of 40,000 tokens" in text]
+    warned = [text for text in answers if "used 80% of your allowance of 40,000 tokens" in text]
     first_refusal = next(at for at, text in enumerate(answers) if text.startswith("You have used"))
     assert len(warned) == 1
     assert warned[0].startswith("You said: Hi\n\n(")
