@@ -1,6 +1,6 @@
 """Replaces blank texts in requests. Anthropic rejects them, and would reject every later request of the thread too.
 
-They occur because some models write line breaks next to their tool calls, and people send empty messages. Pure.
+They occur because some models write line breaks next to tool calls, and because people send empty messages. Pure.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Gives each tool call of a request an id that every provider accepts. Pure.
 
-Some servers restart their ids with each response, or make long ids. Anthropic rejects ids that repeat in a thread, and
+Some servers restart their ids with each response, or use long ids. Anthropic rejects ids that repeat in a thread, and
 OpenAI rejects ids of more than 40 characters, so the thread could not continue with another model.
 """
 
@@ -20,7 +20,7 @@ _ID_KEYS = ("id", "call_id")
 
 
 def unique_call_ids(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with unique, short call ids. Returns the same list if nothing changes.
+    """Return the messages with unique, short call ids; the same list if nothing changes.
 
     The same history always gets the same ids, so that providers can cache requests by prefix.
 

@@ -101,7 +101,7 @@ async def _call_hook(
     updates: dict[str, Any],
     request: ModelRequest[Any],
 ) -> ModelResponse[Any]:
-    """Call a hook around the inner handler, and add the hook's update of the state to `updates`."""
+    """Call a hook around the inner handler, and add the hook's state update to `updates`."""
     updates.clear()  # the outer hook may have called this one before
     result = await hook(request, inner)
     if isinstance(result, ModelResponse):
@@ -129,7 +129,7 @@ def _split_result(
 
 
 def _join_tool_hooks(outer: ToolHook, inner: ToolHook) -> ToolHook:
-    """Return one hook that calls the outer one around the inner one."""
+    """Return a hook that calls the outer hook around the inner hook."""
 
     async def joined(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         return await outer(request, lambda request: inner(request, handler))

@@ -75,10 +75,11 @@ def guardrail_middleware(
 class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     """Runs a tool only if the provider allows it and, where required, a person. Otherwise the model gets the reason.
 
-    If a provider fails, hangs or returns something invalid, the call is denied, or allowed with `fail_closed: false`.
-    Its interrupts pass through. This middleware runs outside tool error handling, so that a denial stays a denial.
+    If a provider fails, hangs or returns something invalid, the call is denied, or allowed with `fail_closed: false`. A
+    provider's interrupts pass through. This middleware runs outside tool error handling, so that a denial stays a
+    denial.
 
-    A skill in use approves the calls that its `allowed-tools` name, instead of a person; a provider still decides.
+    A skill in use approves the calls that its `allowed-tools` name, so no person is asked. The provider still decides.
 
     Asking a person interrupts the graph. When the graph resumes, the call starts again from here; the tool has not run.
     Parallel calls keep their results.
@@ -183,7 +184,7 @@ class GuardrailMiddleware(AgentMiddleware[ThreadState, Any]):
     def _refusal_message(
         self, asked: GuardrailRequest, refusal: GuardrailDecision, messages: AgentMessages
     ) -> ToolMessage | None:
-        """Return the reason not to run the tool; None = run it. Asks a person if required."""
+        """Return a message with the reason not to run the tool; None = run it. Asks a person if required."""
         if getattr(refusal, "ask", False) is not True:
             return self._denial_message(asked, refusal)
         if self._is_subagent:

@@ -1,4 +1,4 @@
-"""The handler types of middleware: what `awrap_model_call` and `awrap_tool_call` wrap."""
+"""The types of the handlers that `awrap_model_call` and `awrap_tool_call` wrap."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

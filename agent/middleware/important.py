@@ -1,4 +1,4 @@
-"""Finds what people marked as important, so that no summary can lose it. Pure."""
+"""Finds words that people marked as important, so that no summary loses them. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ _QUOTED = re.compile(r"^>.*$\n?", re.MULTILINE)
 
 
 def marked_words(messages: Iterable[BaseMessage]) -> list[str]:
-    """Return the words that people marked as important, in order, each with its author in a group.
+    """Return the words that people marked as important, in order. In a group, each has its author.
 
     >>> from langchain_core.messages import HumanMessage
     >>> marked_words(map(HumanMessage, ("Hi", "Remember: no releases on Fridays", "> Important")))

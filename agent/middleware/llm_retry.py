@@ -84,10 +84,10 @@ class LlmRetryMiddleware(AgentMiddleware[ThreadState, Any]):
     """Retries one model call, then tries the fallback models, then returns a failure message.
 
     Each retry is a new message with its own id. The text of a broken stream is not part of the thread, and clients
-        replace it. If all attempts fail, the text of the last broken stream stays, followed by a failure message. If a
-        server rejects a request with attachments, the request is repeated without them, so that one damaged picture
-        does not end the turn. If a server accepts fewer pictures, only the newest are sent. If a request is too long,
-        no fallback model is tried: SummarizationMiddleware repeats the request with a shorter history.
+    replace it. If all attempts fail, the text of the last broken stream stays, followed by a failure message.
+    If a server rejects a request with attachments, the request is repeated without them, so that one damaged picture
+    does not end the turn. If a server accepts fewer pictures, only the newest are sent.
+    If a request is too long, no fallback model is tried: SummarizationMiddleware repeats it with a shorter history.
     Errors that do not come from a model's server pass through, as do interrupts and cancellation.
 
     Args:

@@ -1,4 +1,4 @@
-"""Detects a turn that repeats its tool calls: warns the model, then makes it answer."""
+"""Detects turns that repeat tool calls: warns the model, then makes it answer."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ class CallCounts:
 
 
 class LoopDetectionMiddleware(AgentMiddleware[ThreadState, Any]):
-    """Counts the turn's calls in the thread's messages, so it has no state of its own.
+    """Detects loops by counting the turn's calls in the thread's messages. So it has no state of its own.
 
     The warning is only in the request, so that people do not see it in the thread. It follows the last result, because
     providers reject a message between a call and its result. Calls beyond a limit are not run; the model is called
@@ -142,7 +142,7 @@ def _without_tools(request: Request) -> Request:
 
 
 def _final_response(circling: Response, final: Response, words: AgentMessages) -> Response:
-    """Return the final answer without calls, after the text that came with the dropped calls."""
+    """Return the final answer without its calls, preceded by the text that came with the dropped calls."""
     before = [without_tool_calls(m) for m in _ai_messages(circling) if m.text.strip()]
     answer = [without_tool_calls(m, words.loop_detected) for m in _ai_messages(final)]
     return ModelResponse(result=[*before, *answer])

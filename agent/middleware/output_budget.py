@@ -1,4 +1,4 @@
-"""Moves long tool results into a file; the model sees the beginning, the end and the path."""
+"""Moves long tool results into files. The model sees the beginning, the end and the path."""
 
 import logging
 import re
@@ -40,7 +40,7 @@ MAX_ACP_CHARS = 200_000
 class ToolOutputBudgetMiddleware(AgentMiddleware[ThreadState, Any]):
     """Cleans and limits the result of a tool call. Runs outside all other tool middleware, so it sees the final result.
 
-    Tools do not shorten their results themselves. So the model can read the omitted part in the file.
+    Tools do not shorten their results themselves, so the file contains everything that the model does not see.
 
     Args:
         config: The `tool_output` section, and the limits of single tools in `sandbox` and `mcp`.

@@ -56,7 +56,8 @@ MIN_LEFT_OUT_SHARE = 0.05
 of the prompt is no longer cached."""
 
 SUMMARY_SHARE = 0.05
-"""Maximum size of a summary, and of what people marked as important, as shares of the context size."""
+"""Maximum size of a summary, and of the words that people marked as important. Each is this share of the context
+size."""
 
 MIN_SUMMARY_TOKENS = 1_500
 """Lower bound of this maximum for small models, tokens."""
@@ -86,11 +87,12 @@ class _Sized:
 class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     """Makes long histories shorter, in requests only.
 
-    1. A background task summarizes the beginning of the thread, usually from 60 % of the context size on. No call waits
-    for it; the first call after it has ended uses it. 2. Old tool results are left out from 80 % on, many at once. If
-    that makes enough room, nothing is summarized. 3. If the context size is known and would be exceeded, messages are
-    left out without a summary, after a wait of at most `max_wait_s`. The next summary covers them. 4. If the model
-    rejects the request as too long, the same happens, and the call is repeated.
+    1. A background task summarizes the beginning of the thread, usually from 60% of the context size on. No call
+       waits for it; the first call after it has ended uses it.
+    2. Old tool results are left out from 80% on, many at once. If that makes enough room, nothing is summarized.
+    3. If the context size is known and would be exceeded, messages are left out without a summary, after a wait of at
+       most `max_wait_s`. The next summary covers them.
+    4. If the model rejects the request as too long, the same happens, and the call is repeated.
 
     Files of the thread hold everything that is left out, and the request names these files. A record of the omissions
     is saved in the state together with the model's answer. It has no effect if the thread was rewound.
