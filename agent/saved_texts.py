@@ -20,7 +20,7 @@ RESULTS = f"{OUTPUTS}/.tool-results"
 """The folder for long texts. Listings omit it; the model reads its files by path."""
 
 CONVERSATION = f"{OUTPUTS}/.conversation"
-"""The folder for messages that a summary replaces. Listings omit it, too."""
+"""The folder for messages that a summary replaces. Listings omit it too."""
 
 SAVED_TO = "saved_to"
 """Key in `additional_kwargs` of a tool message. Its value is the path of the file with the full result."""

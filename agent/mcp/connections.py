@@ -87,7 +87,7 @@ class McpClient(ClientSession):
 
     Args:
         reader, writer: The SDK's streams.
-        handlers: What to do with requests and notifications of the server.
+        handlers: Handle the server's requests and notifications.
         tasks: Runs the handlers of the server's requests. The session keeps reading while a person takes minutes to
             answer.
 

@@ -199,16 +199,16 @@ class MemoryService:
     async def search_conversations(
         self, caller: RunContext, query: str, *, limit: int
     ) -> list[PastMessage]:
-        """Return what was said in conversations of the caller's scope, best first. Raises StoreError."""
+        """Return matching messages from conversations in the caller's scope, best first. Raises StoreError."""
         scope = _scope_of(caller)
         if scope is None or self._conversations is None:
             return []
         return await self._conversations.search(scope, query, limit=limit)
 
     async def forget_undone(self, thread_id: str, *message_ids: str) -> None:
-        """Delete what was said in a thread from these messages on, so that no search finds what a rewind removed.
+        """Delete these messages of a thread and all later ones, so that no search finds messages that a rewind removed.
 
-        A failure is logged: the next turn of the thread deletes it as well.
+        A failure is only logged, because the next turn of the thread deletes them too.
         """
         if self._conversations is None:
             return
@@ -216,7 +216,7 @@ class MemoryService:
             for message_id in message_ids:
                 await self._conversations.forget_from(thread_id, message_id)
         except StoreError:
-            log.exception("What was undone in thread %s can still be found", thread_id)
+            log.exception("Could not delete undone messages of thread %s: searches can still find them", thread_id)
 
     def before_summarization(
         self,
@@ -289,7 +289,7 @@ class MemoryService:
         category: str = DEFAULT_CATEGORY,
         confidence: float = DEFAULT_CONFIDENCE,
     ) -> MemoryDocument:
-        """Add a fact stated by a person; return the whole document.
+        """Add a fact that a person stated. Return the whole document.
 
         Raises:
             MemoryInvalid: The fact is empty or too long, its category or confidence invalid, or the document full.
@@ -307,7 +307,7 @@ class MemoryService:
     async def update_fact(
         self, scope: MemoryScope, fact_id: str, changes: dict[str, Any]
     ) -> MemoryDocument:
-        """Change a fact's `content`, `category` or `confidence`; other fields stay.
+        """Change a fact's `content`, `category` or `confidence`. Other fields stay unchanged.
 
         Raises:
             FactNotFound: There is no fact with this id.
@@ -326,7 +326,7 @@ class MemoryService:
         return await self._update(scope, change)
 
     async def delete_fact(self, scope: MemoryScope, fact_id: str) -> MemoryDocument:
-        """Delete a fact, and the turn that said it from the stored ones; return the whole document.
+        """Delete a fact, and the stored messages of its turn. Return the whole document.
 
         Raises:
             FactNotFound: There is no fact with this id.

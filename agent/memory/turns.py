@@ -131,7 +131,7 @@ def conversation_messages(messages: Iterable[BaseMessage]) -> list[MemoryMessage
     """Return user messages and final answers.
 
     Excludes the framework's own human messages, tool calls and results, answers that only report a model failure,
-    quoted and forwarded text, messages with nothing but such text or an upload, events of other systems, and the
+    quoted and forwarded text, messages that contain only such text or an upload, events from other systems, and the
     answers to them.
     """
     said: list[MemoryMessage] = []

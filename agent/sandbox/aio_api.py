@@ -1,6 +1,6 @@
 """HTTP clients of a provisioner, which starts sandboxes, and of the sandboxes it starts (agent-infra's AIO sandbox).
 
-Everything a sandbox sends is untrusted: commands of the agent run in it. Responses are read up to a limit.
+Everything that a sandbox sends is untrusted, because the agent's commands run in it. Responses are read up to a limit.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _UNREACHABLE = "the sandbox provisioner does not respond; see the log"
 
 
 def open_http_client() -> httpx.AsyncClient:
-    """Return a client without proxies: provisioners and sandboxes are inside the operator's network. Blocking."""
+    """Return a client without proxies, because provisioners and sandboxes are in the operator's network. Blocking."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     return httpx.AsyncClient(timeout=CALL_S, limits=limits, trust_env=False)
 
@@ -164,7 +164,7 @@ class AioSandboxClient:
         return str(data.get("stdout") or "")
 
     async def idle_seconds(self) -> float:
-        """Return the time since the last command of any process of Parley. Raises SandboxError."""
+        """Return the time since the last command of any Parley process. Raises SandboxError."""
         try:
             return float(await self.run_script(_IDLE, timeout_s=CALL_S))
         except ValueError as error:
@@ -214,7 +214,7 @@ class AioSandboxClient:
         return _result(data, timeout_s, has_ended=has_ended)
 
     async def upload(self, path: str, source: Path) -> None:
-        """Copy a file of this machine into the sandbox. Raises SandboxLost."""
+        """Copy a file from this machine into the sandbox. Raises SandboxLost."""
         boundary = token_hex(16)
         part = f"--{boundary}\r\nContent-Disposition: form-data; name="
         head = f'{part}"path"\r\n\r\n{path}\r\n{part}"file"; filename="file"\r\n\r\n'.encode()
@@ -235,7 +235,7 @@ class AioSandboxClient:
         await self._call("POST", "file/upload", content=body(), headers=headers)
 
     async def download(self, path: str, target: Path, *, max_bytes: int) -> None:
-        """Copy a file of the sandbox to this machine.
+        """Copy a file from the sandbox to this machine.
 
         Raises:
             SandboxLost: The sandbox does not respond.
@@ -255,7 +255,7 @@ class AioSandboxClient:
     async def _follow(
         self, session_id: str, command_id: str, output: OutputTail
     ) -> Mapping[str, Any]:
-        """Pass on the output of a command until it ends. Return its status and exit code."""
+        """Forward the output of a command until it ends. Return its status and exit code."""
         command: Mapping[str, Any] = {}
         positions: dict[str, Any] = {}
         touched_at = anyio.current_time()
@@ -337,7 +337,7 @@ async def _limited(response: httpx.Response, max_bytes: int) -> AsyncIterator[by
     async for chunk in response.aiter_bytes(CHUNK_BYTES):
         size += len(chunk)
         if size > max_bytes:
-            raise SandboxError("the sandbox sent more than can be kept")
+            raise SandboxError("the sandbox sent more data than can be kept")
         yield chunk
 
 

@@ -79,7 +79,7 @@ class BackgroundCommands:
     async def start(
         self, thread_id: str, sandbox: Sandbox, command: str, *, timeout_s: float | None = None
     ) -> BackgroundCommand:
-        """Start a command, and stop it after `timeout_s` seconds; None = after `MAX_AGE_S`.
+        """Start a command. Stop it after `timeout_s` seconds; None = after `MAX_AGE_S`.
 
         If too many commands are running, this first stops those of the thread that has been idle longest.
 
@@ -162,7 +162,7 @@ class BackgroundCommands:
             commands = self._running(oldest)
             log.info("Stopping %s idle background commands of thread %s", len(commands), oldest)
             for command in commands:
-                command.result = "It was stopped, because another conversation needed its place."
+                command.result = "It was stopped to make room for another conversation."
                 command.scope.cancel()
             with anyio.move_on_after(STOP_S) as waiting:
                 for command in commands:
@@ -223,7 +223,7 @@ class BackgroundCommands:
                 await self._keep_files(thread_id)
             except (AgentError, StoreError, OSError):
                 log.exception(
-                    "the files of a background command of thread %s are not kept", thread_id
+                    "could not keep the files of a background command of thread %s", thread_id
                 )
 
     def _forget_oldest(self, thread_id: str) -> None:

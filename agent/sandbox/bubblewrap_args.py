@@ -98,7 +98,7 @@ def bubblewrap_process(
             *_placed(files),
             *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
         ]
-        # Pass them by descriptor: everyone on the machine and in the sandbox can read arguments.
+        # Pass the contents by descriptor, because everyone on the machine and in the sandbox can read arguments.
         with _opened({"options": b"".join(os.fsencode(one) + b"\0" for one in arguments)}) as more:
             yield ProcessSpec(
                 argv=[
@@ -155,7 +155,7 @@ def _environment(configured: Mapping[str, str]) -> dict[str, str]:
 
 
 def _namespaces(uid: int | None) -> Iterable[str]:
-    # Pass variables in the process environment: everyone on the machine can read arguments.
+    # Pass variables in the process environment, because everyone on the machine can read arguments.
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL")
     yield from ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
     yield "--unshare-cgroup-try"

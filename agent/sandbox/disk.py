@@ -71,9 +71,9 @@ class DiskUsage:
 def measure_usage(folder: Path, uid: int | None = None) -> DiskUsage:
     """Measure a folder. With `uid`, also make this user the owner of its content.
 
-    Walks by descriptors and follows no symlink. Files with several hard links keep their owner, because they may also
-    have a name outside the folder. Folders without permissions for their own user get them back, so that nothing hides
-    in them.
+    Walks by descriptors, without following symlinks. Files with several hard links keep their owner, because they may
+    also have a name outside the folder. Folders without permissions for their own user get them back, so that nothing
+    hides in them.
 
     Raises:
         OSError: The folder cannot be read.
@@ -128,10 +128,10 @@ class DiskSpace:
 
 
 class DiskMeter:
-    """Knows how much a thread may still write, without counting its files each time.
+    """Estimates how much a thread may still write, without counting its files each time.
 
-    Counting is slow, so the meter estimates. The decrease of the disk's free space since the last count is quick to
-    read. Commands cannot have written more than this, unless files were deleted elsewhere in the meantime. The file
+    Counting is slow, so the meter mostly estimates. The decrease of the disk's free space since the last count is quick
+    to read. Commands cannot have written more than this, unless files were deleted elsewhere in the meantime. The file
     tools' writes are known exactly. File systems without a fixed number of inodes, such as btrfs, do not report how
     many files were created; on these, only counting helps.
 

@@ -39,7 +39,7 @@ STOP_S = 10.0
 """Time limit for removing all containers at shutdown, seconds. The next start removes the rest."""
 
 ROUTED = ("bridge", "default", "host", "pasta", "podman", "private", "slirp4netns")
-"""Networks of Docker and podman that reach the outside."""
+"""Networks of Docker and podman with external access."""
 
 CONTAINER_LOST = "the sandbox container has stopped; files are kept, try again"
 

@@ -35,7 +35,7 @@ _WAIT = "while :; do sleep 3600 & wait; done"
 """The container's first process. It reaps orphaned processes of commands, so that none becomes a zombie."""
 
 _COMMAND = 'umask 0; exec bash -c -- "$1"'
-"""The umask is 0: users inside and outside the container differ, and both must be able to change the files."""
+"""The umask is 0, because users inside and outside the container differ, and both must be able to change the files."""
 
 _KILL = f"""\
 for attempt in 1 2 3 4 5; do
@@ -183,7 +183,7 @@ class ContainerSpec:
         return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
 
     def _arguments(self, mounts: Sequence[Mount]) -> list[str]:
-        """Return the arguments in front of the labels and the image."""
+        """Return the arguments that precede the labels and the image."""
         config = self.config
         seccomp = ("--security-opt", "seccomp=unconfined")
         return [

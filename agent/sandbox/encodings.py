@@ -1,4 +1,4 @@
-"""Detects the encodings of text files: UTF-8, and those of office programs in China, Japan, Korea and Europe."""
+"""Detects the encodings of text files: UTF-8, and the legacy encodings of China, Japan, Korea and Europe."""
 
 import codecs
 from typing import NamedTuple

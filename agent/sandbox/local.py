@@ -36,7 +36,7 @@ SEARCH_DEADLINE_S = 10.0
 """Time limit of one grep."""
 
 MAX_METERS = 256
-"""Number of threads whose disk usage is cached."""
+"""Maximum number of threads with cached disk usage."""
 
 
 Shell = Callable[[str, float, OutputTail | None], Awaitable[str]]
@@ -223,7 +223,7 @@ class LocalSandbox(Sandbox):
 
 
 class FolderSandboxProvider(SandboxProvider):
-    """Base of the providers whose files are on this machine: thread folders, configured and shared mounts.
+    """Base class of providers with files on this machine: thread folders, configured and shared mounts.
 
     Args:
         folders: Threads' folders.

@@ -55,7 +55,7 @@ async def _save(
 ) -> CustomAgent:
     """Create an agent, or update one that the same person created."""
     if not soul.strip():
-        raise AgentInvalid("soul is empty: write what the user asked for")
+        raise AgentInvalid("soul is empty: write the instructions that the user asked for")
     name = normalize_agent_name(caller.agent_name or "")
     texts = {"soul": soul, "description": " ".join(description.split())[:1024]}
 

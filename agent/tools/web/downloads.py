@@ -61,7 +61,7 @@ class SavedDownload:
 
 
 class SavedDownloads:
-    """Saves files, and remembers the last ones by thread and URL, so that each is saved once."""
+    """Saves files, and remembers the latest by thread and URL, so that each is saved only once."""
 
     def __init__(self, services: ToolServices) -> None:
         self._services = services

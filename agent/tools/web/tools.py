@@ -34,7 +34,7 @@ class SearchResult:
 def read_results(
     entries: object, most: int, *, url: str = "url", snippet: Sequence[str] = ("content",)
 ) -> list[SearchResult]:
-    """Return the first results of a service's list, at most `most`. `url`, `snippet`: names of its fields."""
+    """Return at most `most` results from a service's list. `url` and `snippet` are the names of its fields."""
     found = [
         SearchResult(
             title=first_text(entry, "title"),
