@@ -106,7 +106,7 @@ class ArtifactFile:
             raise FileNotFoundError(name) from error
 
     async def read(self) -> AsyncIterator[bytes]:
-        """Yield the content, at most its size when it was opened."""
+        """Yield the content, but not more than the file had when it was opened."""
         left = self.size_bytes
         while left > 0:
             chunk = await to_thread.run_sync(self._file.read, min(CHUNK_BYTES, left))
@@ -219,7 +219,7 @@ def _step(name: str, folder: int | None, flags: int) -> int:
 
 
 def _member_name(name: str, members: Sequence[str]) -> str:
-    """Return the member with this name, looking also in the archive's only top folder.
+    """Return the member with this name. If the archive has a single top folder, also look in it.
 
     >>> _member_name("SKILL.md", ["mine/", "mine/SKILL.md"])
     'mine/SKILL.md'

@@ -52,7 +52,7 @@ class ConversationsApi(ClientApi):
     async def chat(
         self, message: str, thread_id: str | None = None, **options: Unpack[TurnOptions]
     ) -> str:
-        """Send a message and return the agent's answer; "" if there is none.
+        """Send a message and return the agent's answer; "" if there is no answer.
 
         The answer is the agent's last message with text, or the question it asks. Arguments and errors are those of
         `stream`.

@@ -23,7 +23,7 @@ class ModelsApi(ClientApi):
     async def suggest(
         self, messages: Sequence[Mapping[str, str]], n: int = 3, model_name: str | None = None
     ) -> JsonObject:
-        """Return follow-up messages a user might send: `{suggestions}`; empty if the model fails.
+        """Return follow-up messages that a user might send: `{suggestions}`. Empty if the model fails.
 
         Args:
             messages: A conversation, oldest first: `{role, content}`.

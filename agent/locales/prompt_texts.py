@@ -23,11 +23,11 @@ class PromptTexts:
         private_named: The person in a private chat: {name}.
         group_chat: {named}, {where}, {in_topic}, {silence}.
         group_named, in_topic: The group's {title}, and its {topic}.
-        terminal: Where a chat in a terminal is.
-        platforms: What the platforms are called.
-        on_platform: Where a chat on a {platform} is.
+        terminal: {where} for a chat in a terminal.
+        platforms: The names of the platforms.
+        on_platform: {where} for a chat on a {platform}.
         writing: How to write for each platform, by its name.
-        origins: What to know about a message that no person sent, by its origin: {silence}.
+        origins: Instructions for a message that no person sent, by its origin: {silence}.
     """
 
     role: str

@@ -216,7 +216,10 @@ class MemoryService:
             for message_id in message_ids:
                 await self._conversations.forget_from(thread_id, message_id)
         except StoreError:
-            log.exception("Could not delete undone messages of thread %s: searches can still find them", thread_id)
+            log.exception(
+                "Could not delete undone messages of thread %s: searches can still find them",
+                thread_id,
+            )
 
     def before_summarization(
         self,

@@ -87,9 +87,9 @@ class _Sized:
 class SummarizationMiddleware(AgentMiddleware[ThreadState, Any]):
     """Makes long histories shorter, in requests only.
 
-    1. A background task summarizes the beginning of the thread, usually from 60% of the context size on. No call
+    1. A background task summarizes the beginning of the thread, usually once it takes 60% of the context size. No call
        waits for it; the first call after it has ended uses it.
-    2. Old tool results are left out from 80% on, many at once. If that makes enough room, nothing is summarized.
+    2. At 80%, old tool results are left out, many at a time. If that makes enough room, nothing is summarized.
     3. If the context size is known and would be exceeded, messages are left out without a summary, after a wait of at
        most `max_wait_s`. The next summary covers them.
     4. If the model rejects the request as too long, the same happens, and the call is repeated.

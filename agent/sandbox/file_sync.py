@@ -48,7 +48,7 @@ rm -f {SCRATCH}/push.tar"""
 
 _PULL = f"""\
 tar -C / --no-recursion --null -T {SCRATCH}/wanted -cf {SCRATCH}/pull.tar
-[ $? -le 1 ]"""  # 1 = a file changed while it was read: its new stamp brings it back next time
+[ $? -le 1 ]"""  # 1 = a file changed while it was read; the next pull fetches it again
 
 
 class FileSync:
@@ -218,7 +218,7 @@ class FileSync:
 
 
 def _scan(mounts: Sequence[Mount]) -> dict[str, Stamp]:
-    """Return the stamps of the regular files and folders below some folders. Follows no link. Blocking."""
+    """Return the stamps of the regular files and folders in the mounts. Does not follow links. Blocking."""
     found: dict[str, Stamp] = {}
     for mount in mounts:
         root = str(mount.host)

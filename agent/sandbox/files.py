@@ -1,7 +1,8 @@
 """File operations inside mounts. Blocking: run them in worker threads.
 
-Paths are confined twice. Symlinks are resolved, and the result must be inside the mount that the virtual path names.
-Then the path is opened folder by folder with O_NOFOLLOW, so that a link swapped in during the check leads nowhere.
+Paths are confined twice. First, symlinks are resolved, and the result must be inside the mount that the virtual path
+names. Then the path is opened folder by folder with O_NOFOLLOW, so that a link swapped in during the check is not
+followed.
 """
 
 import dataclasses
@@ -91,7 +92,7 @@ def read_text(path: ResolvedPath) -> FileText:
     """Return the text of a file, and its encoding.
 
     Raises:
-        SandboxError: No such file, a folder, too large, or not text.
+        SandboxError: The file does not exist, is a folder, is too large, or is not text.
     """
     return _decode(path, read_bytes(path))
 
@@ -121,7 +122,7 @@ def read_bytes(path: ResolvedPath) -> bytes:
     """Return the content of a file.
 
     Raises:
-        SandboxError: No such file, a folder, or larger than `MAX_TEXT_BYTES`.
+        SandboxError: The file does not exist, is a folder, or is larger than `MAX_TEXT_BYTES`.
     """
     with open_path(path) as fd, os_errors_explained(path.virtual):
         status = os.fstat(fd)
@@ -255,7 +256,7 @@ def require_file(path: ResolvedPath) -> None:
     """Check that a regular file exists.
 
     Raises:
-        SandboxError: It does not exist, or is something else.
+        SandboxError: It does not exist, or is not a regular file.
     """
     with open_path(path) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -264,7 +265,7 @@ def require_file(path: ResolvedPath) -> None:
 
 @contextmanager
 def os_errors_explained(virtual: str) -> Iterator[None]:
-    """Turn an OSError into a SandboxError that names the virtual path only."""
+    """Turn an OSError into a SandboxError that contains only the virtual path."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Checks the paths in a command for this machine's own shell. Pure.
 
-Not a security boundary: an operator who allows host bash allows everything that the service's user may do. The check
-keeps a well-meaning model from leaving its folders by mistake.
+This is not a security boundary: an operator who allows host bash allows everything that the service's user may do. The
+    check keeps a well-meaning model from leaving its folders by mistake.
 """
 
 import posixpath

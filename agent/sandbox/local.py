@@ -1,4 +1,4 @@
-"""Sandbox on this machine: files of one thread below its mounts, with an optional shell."""
+"""Sandbox on this machine: the files of one thread in its mounts, with an optional shell."""
 
 import json
 import subprocess
@@ -143,7 +143,7 @@ class LocalSandbox(Sandbox):
 
     def _list_dir(self, path: str, max_depth: int) -> FileListing:
         start, roots = search_roots(self._table, path)
-        found: dict[str, None] = {}  # ordered and unique: roots share the folders above them
+        found: dict[str, None] = {}  # ordered and unique, because roots share parent folders
         for root in roots:
             names = root.prefix.split("/") if root.prefix else []
             shown = min(len(names), max_depth)

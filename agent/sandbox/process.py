@@ -1,4 +1,4 @@
-"""Runs one command in its own process group, with bounded output and a deadline; no process is left behind."""
+"""Runs one command in its own process group, with bounded output and a deadline. Leaves no process running."""
 
 import contextlib
 import os

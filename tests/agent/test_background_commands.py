@@ -194,7 +194,7 @@ async def test_commands_of_unused_threads_make_room(
         left = {thread: len(background.running(thread)) for thread in (*others, THREAD)}
         assert left == {**dict.fromkeys(others, MAX_PER_THREAD), others[2]: 0, THREAD: 1}
         told = await background.poll(others[2], ids[others[2]][0])
-        assert "because another conversation needed its place" in told
+        assert "to make room for another conversation" in told
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES)
