@@ -566,7 +566,7 @@ async def open_agent_factory(
     available_skills: Collection[str] | None = None,
     middleware: Sequence[Middleware] = (),
 ) -> AsyncIterator[AgentFactory]:
-    """Open the agent's services and yield a factory. No graph may run after the exit. Args: see `AgentFactory`.
+    """Open the agent's services and yield a factory. No graph may run after the block. Args: see `AgentFactory`.
 
     Raises:
         AgentError: The configuration names something that cannot be used.

@@ -64,7 +64,7 @@ class Tracing:
 async def open_tracing(
     asked: TracingConfig, run_tracer: HandlerFactory | None = None
 ) -> AsyncIterator[Tracing]:
-    """Open the configured tracers. The exit flushes them within `FLUSH_S`. `run_tracer` is the caller's own.
+    """Open the configured tracers. Leaving the block flushes them within `FLUSH_S`. `run_tracer` is the caller's own.
 
     Raises:
         TracingMisconfigured: A tracer is enabled but cannot be used.

@@ -167,7 +167,7 @@ class MemoryService:
         return block
 
     def _recent_block(self, key: MemoryQueueKey) -> str | None:
-        """Return a conversation's cached block and extend its lifetime. None if it must be rebuilt."""
+        """Return a conversation's cached block and extend its lifetime. Return None if it must be rebuilt."""
         now, limit = self._now(), self.config.max_injection_tokens
         created_at, used_at, cached_limit, block = self._blocks.pop(key, (now, now, 0, ""))
         if cached_limit != limit or now - used_at >= BLOCK_REST or now - created_at >= BLOCK_AGE:
@@ -295,7 +295,8 @@ class MemoryService:
         """Add a fact that a person stated. Return the whole document.
 
         Raises:
-            MemoryInvalid: The fact is empty or too long, its category or confidence invalid, or the document full.
+            MemoryInvalid: The fact is empty or too long, its category or confidence is invalid, or the document is
+                full.
         """
         fact = MemoryFact(
             id=new_fact_id(),
@@ -405,7 +406,7 @@ async def open_memory(
     now: Callable[[], datetime] = utc_now,
     flush_s: float = FLUSH_S,
 ) -> AsyncIterator[MemoryService]:
-    """Open the memory. The exit processes queued turns within `flush_s` seconds; the next start processes the rest.
+    """Open the memory. Leaving the block processes queued turns for up to `flush_s` seconds; the rest waits on disk.
 
     Args: See `MemoryService`.
     """

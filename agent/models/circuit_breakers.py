@@ -37,9 +37,9 @@ class BreakerCall:
 class CircuitBreakers:
     """The circuit breakers of all models, by entry name; shared by all runs.
 
-    A breaker opens after `failure_threshold` consecutive failures. When its pause ends, one call is let through while
-    others still wait: success closes the breaker, failure starts another pause. If that call is canceled or records no
-    outcome, the next call is let through at once, so that a lost call cannot keep a breaker open forever.
+    A breaker opens after `failure_threshold` consecutive failures. When its pause ends, it lets one call through while
+    others still wait. Success closes the breaker; failure starts another pause. If that call is canceled or records no
+    outcome, the breaker lets the next call through immediately, so that a lost call cannot keep it open forever.
 
     Attributes:
         requests: Number of calls by model and outcome: `ok`, or the failure reason.

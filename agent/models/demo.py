@@ -1,4 +1,4 @@
-"""The built-in demo model: no network; it streams, calls tools, and says that it is a demo."""
+"""The built-in demo model. It needs no network, streams, calls tools, and says that it is a demo."""
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence

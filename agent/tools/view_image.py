@@ -90,7 +90,7 @@ def load_image(
         thread: The thread's folders.
         path: The image's virtual path.
         images: Builds blocks.
-        until: The common deadline of images shown together (`ModelImages.deadline`).
+        until: The common deadline of the images in one request (`ModelImages.deadline`).
 
     Raises:
         PathNotAllowed: The path is outside the thread's folders, or a link leads out of them.

@@ -1,6 +1,6 @@
 """HTTP client for the web tools, with time and size limits. Error messages contain no secrets.
 
-Each tool call opens and closes its own connections, because calls are rare. So nothing must be closed later.
+Each tool call opens and closes its own connections. Calls are rare, and this way nothing must be closed later.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Saves files that web_fetch finds instead of a page in the workspace, and converts documents to text."""
+"""Saves the files that web_fetch finds instead of pages to the workspace, and converts documents to text."""
 
 import os
 from collections import OrderedDict
