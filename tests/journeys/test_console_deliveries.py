@@ -153,7 +153,7 @@ async def _an_approval_is_undone_before_the_person_is_told(
     await page.click("Approve", "main")
     await page.wait_for_text("is approved.", "#notice")
     await page.click("Undo", "#notice")
-    await page.wait_for_text("has no access anymore.", "#notice")
+    await page.wait_for_text("no longer has access.", "#notice")
     await bob.send("again")
     await eventually(
         lambda: [text for text in bob.bot_messages() if "code" in text], lambda said: len(said) == 2
@@ -173,7 +173,7 @@ async def _a_revocation_is_undone(page: BrowserPage, service: Service) -> None:
         # The notice of the previous approval has the same text.
         await eventually(approved, lambda codes: codes == [])
         # The service is done before the page shows it. Until then, the page still shows Bob's notice.
-        await page.wait_for_text("User7001 has no access anymore.", "#notice")
+        await page.wait_for_text("User7001 no longer has access.", "#notice")
         await page.click("Undo", "#notice")
         await page.wait_for_text("is approved.", "#notice")
         assert await approved() == [code]
