@@ -53,7 +53,7 @@ class CompatibleServer(_Base):
         if isinstance(self.async_client, AsyncCompletions):
             url = self.root_async_client.base_url
             self.async_client = DirectCompletions(
-                self.async_client,
+                self.root_async_client,
                 base_url=str(url),
                 names_token_limit=_token_limit_name(settings, url.host),
                 thinks_first=getattr(self.http_async_client, "thinks_first", set()),

@@ -17,7 +17,6 @@ import aiohttp
 import anyio
 import httpx2
 import openai
-from openai.resources.chat.completions import AsyncCompletions
 from typing_extensions import override
 
 from agent.clean_values import clean_json
@@ -43,8 +42,12 @@ MAX_REQUEST_DEPTH = 200
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 """Names for the limit of an answer's tokens. OpenAI's newer models reject the first one, other servers the second."""
 
-_WALKED = ("messages", "tools")
-"""The arguments of `create` that hold most of a request's data."""
+_OPTIONS = {
+    "extra_headers": "headers",
+    "extra_query": "params",
+    "timeout": "timeout",
+}
+"""The arguments of `create` that are not fields of the request, and the package's names for them."""
 
 
 class OpenAIHttpClient(httpx2.AsyncClient):
@@ -158,7 +161,7 @@ class DirectCompletions:
     token, which LangChain converts back to a dictionary.
 
     Args:
-        completions: An `AsyncCompletions`.
+        client: The package's client.
         base_url: The server.
         names_token_limit: The server's name for the limit of an answer's tokens: one of `TOKEN_LIMITS`.
         thinks_first: Server and name of each model that writes only the closing tag of its thinking; this class adds
@@ -171,19 +174,19 @@ class DirectCompletions:
 
     def __init__(
         self,
-        completions: AsyncCompletions,
+        client: openai.AsyncOpenAI,
         *,
         base_url: str,
         names_token_limit: str,
         thinks_first: set[tuple[str, str]],
     ) -> None:
         self.server = hashlib.blake2b(base_url.encode(), digest_size=6).hexdigest()
-        self._completions = completions
+        self._client = client
         self.names_token_limit = names_token_limit
         self._thinks_first = thinks_first
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other attribute
-        return getattr(self._completions, name)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the class has
+        return getattr(self._client.chat.completions, name)
 
     @property
     def with_raw_response(self) -> "_RawCompletions":
@@ -194,32 +197,49 @@ class DirectCompletions:
         """Create a completion. Takes the arguments and raises the exceptions of `AsyncCompletions.create`."""
         return (await self.create_raw(**arguments)).parse()
 
-    async def create_raw(self, *, extra_body: Any = None, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401
+    async def create_raw(self, **arguments: Any) -> "_RawAnswer":  # noqa: ANN401 - the package's types
         """Create a completion and return when its headers have arrived."""
+        arguments["messages"] = arrange_messages(arguments["messages"])
         limit = arguments.pop("max_completion_tokens", None)
-        body = {name: arguments.pop(name) for name in _WALKED if name in arguments}
-        body["messages"] = arrange_messages(body["messages"])
-        body |= extra_body or {}
         if limit is None:
-            return _RawAnswer(await self._send(body, arguments), self, arguments)
+            return await self._send(arguments)
         name = self.names_token_limit
         (other,) = set(TOKEN_LIMITS) - {name}
         try:
-            raw = await self._send(body, {**arguments, name: limit})
+            return await self._send({**arguments, name: limit})
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if name not in str(error):
                 raise
-            raw = await self._send(body, {**arguments, other: limit})
+            answer = await self._send({**arguments, other: limit})
             self.names_token_limit = other
-        return _RawAnswer(raw, self, arguments)
+            return answer
 
-    async def _send(self, body: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        create = self._completions.with_raw_response.create
+    async def _send(self, arguments: Mapping[str, Any]) -> "_RawAnswer":
+        body = {name: value for name, value in arguments.items() if name not in _OPTIONS}
+        body |= body.pop("extra_body", None) or {}
+        options = openai.RequestOptions(security={"bearer_auth": True})
+        for name in _OPTIONS & arguments.keys():
+            options[_OPTIONS[name]] = arguments[name]  # type: ignore[literal-required]  # one of these
+        is_stream = bool(body.get("stream"))
         try:
-            return await create(messages=[], extra_body=body, **arguments)
+            response = await self._post(body, options, is_stream=is_stream)
         except UnicodeEncodeError:  # an old thread may contain half a surrogate pair
             body = {name: clean_json(value, MAX_REQUEST_DEPTH) for name, value in body.items()}
-            return await create(messages=[], extra_body=body, **arguments)
+            response = await self._post(body, options, is_stream=is_stream)
+        return _RawAnswer(response, self, model=str(body.get("model")), is_stream=is_stream)
+
+    async def _post(
+        self, body: Mapping[str, Any], options: openai.RequestOptions, *, is_stream: bool
+    ) -> httpx2.Response:
+        """Send a request with the package's key, retries and errors. The body of a stream is unread."""
+        return await self._client.post(
+            "/chat/completions",
+            cast_to=httpx2.Response,
+            body=body,
+            options=options,
+            stream=is_stream,
+            stream_cls=openai.AsyncStream[Any],
+        )  # type: ignore[return-value]  # `cast_to`, also of a stream
 
     def normalizer(self, model: str) -> AnswerNormalizer:
         """Return the normalizer for a model's next answer."""
@@ -249,15 +269,17 @@ class _RawAnswer:
 
     def __init__(
         self,
-        raw: Any,  # noqa: ANN401 - the package's type
+        response: httpx2.Response,
         completions: DirectCompletions,
-        arguments: Mapping[str, Any],
+        *,
+        model: str,
+        is_stream: bool,
     ) -> None:
-        self.http_response: httpx2.Response = raw.http_response
-        self.headers = raw.headers
+        self.http_response = response
+        self.headers = response.headers
         self._completions = completions
-        self._model = str(arguments.get("model"))
-        self._is_stream = bool(arguments.get("stream"))
+        self._model = model
+        self._is_stream = is_stream
 
     def parse(self) -> "ChunkStream | dict[str, Any]":
         """Return the stream or the whole answer. Raises openai.APIError if it is an error or not an answer."""
