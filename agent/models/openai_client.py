@@ -185,7 +185,7 @@ class DirectCompletions:
         self.names_token_limit = names_token_limit
         self._thinks_first = thinks_first
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the class has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other attribute
         return getattr(self._client.chat.completions, name)
 
     @property

@@ -117,8 +117,9 @@ class SlackReceiver:
 
         Listeners run before the response (`process_before_response`). If one raises, the response is a 500, which does
         not acknowledge the event, so Slack resends it. The pattern `.*` matches every event type, because Slack would
-        needlessly resend events without a listener. `inbound` ignores and counts the bot's own messages. Signatures of
-        HTTP requests are verified before this app gets the requests, because Bolt parses before it verifies.
+        needlessly resend events without a listener. Bolt drops what the bot itself wrote: Slack sends each answer
+        back. Signatures of HTTP requests are verified before this app gets the requests, because Bolt parses before it
+        verifies.
         """
 
         async def authorize() -> AuthorizeResult:
@@ -138,7 +139,6 @@ class SlackReceiver:
             authorize=authorize,
             process_before_response=True,
             request_verification_enabled=False,
-            ignoring_self_events_enabled=False,
             attaching_conversation_kwargs_enabled=False,
         )
         app.event(_ANY)(self._on_event)
