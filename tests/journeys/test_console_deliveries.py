@@ -138,7 +138,7 @@ async def _somebody_is_let_in_beside_the_refusal(
     await page.wait_for_text(HOSTILE, "main tbody")
     await page.click("Let this person in", "main")
     await page.wait_for_text("is approved.", "#notice")
-    await page.wait_for_text("The bot answers them by now.", "main tbody")
+    await page.wait_for_text("The bot answers them now.", "main tbody")
     await ann.wait_for_message(ENGLISH.pairing_approved)
     await ann.send("now?")
     await ann.wait_for_message("You said: now?")
