@@ -50,7 +50,7 @@ class BashArgs(BaseModel):
     )
     run_in_background: bool = Field(
         default=False,
-        description=f"Return at once, for servers and long work; get the output with {BASH_OUTPUT}.",
+        description=f"Return at once, for servers and long work; see {BASH_OUTPUT}.",
     )
 
 

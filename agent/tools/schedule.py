@@ -99,6 +99,6 @@ def schedule_tool(backend: ScheduleBackend) -> BaseTool:
     return StructuredTool.from_function(
         coroutine=schedule,
         name=NAME,
-        description="Set up reminders and recurring work in a chat when a person asks. Call action `help` first.",
+        description="Reminders and recurring work in a chat, when a person asks. Call action `help` first.",
         args_schema=ScheduleToolArgs,
     )

@@ -84,7 +84,7 @@ async def test_a_person_fills_a_form_and_the_call_is_made_once(
             labels = [option["label"] for option in asked.value["options"]]
             assert labels == ["blue", "red", "Decline"]
             await thread.resume("green")
-            assert "does not fit" in thread.interrupts[0].value["question"]
+            assert "is not valid here" in thread.interrupts[0].value["question"]
             await thread.resume("Red")
             assert "How many guests?" in thread.interrupts[0].value["question"]
             await thread.resume("12")
