@@ -64,6 +64,9 @@ RETRY_S = 1.0
 BATCH = 100
 """Schedules to start per second, so that those due in the same minute do not reach the model's server all at once."""
 
+BATCH_S = 1.0
+"""Time between two batches, seconds."""
+
 SPREAD_S = 60.0
 """The time in which all schedules that are due at the same time start, seconds."""
 
@@ -122,6 +125,7 @@ class Scheduler:
         self._scope = anyio.CancelScope()
         self._seen = now()
         self._batch = BATCH
+        self._next_batch_at = -math.inf
         self.counts = Counter[OccurrenceOutcome]()
 
     def accept_with(self, intake: Intake) -> None:
@@ -222,6 +226,9 @@ class Scheduler:
         """
         self._seen = began = self._now()
         await self.settle()
+        # A change that ends the wait between two batches does not start the next batch early. Setting the clock back does.
+        if began < self._next_batch_at <= began + BATCH_S:
+            return self._next_batch_at
         due = await self._store.list_due(self._channels, now=began, limit=BATCH)
         if len(due) < BATCH:
             self._batch = BATCH
@@ -233,6 +240,7 @@ class Scheduler:
             # As the number of due schedules falls, the batches stay as large as the first one.
             self._batch = max(self._batch, math.ceil(count / SPREAD_S))
             due = await self._store.list_due(self._channels, now=began, limit=self._batch)
+        self._next_batch_at = began + BATCH_S if len(due) >= BATCH else began
         limiter = anyio.CapacityLimiter(AT_ONCE)
         errors: list[Exception] = []
         async with anyio.create_task_group() as tasks:
@@ -240,7 +248,7 @@ class Scheduler:
                 tasks.start_soon(self._start, schedule, limiter, errors)
         if errors:
             raise errors[0]
-        return began + 1.0 if len(due) >= BATCH else began
+        return self._next_batch_at
 
     async def _start(
         self, schedule: Schedule, limiter: anyio.CapacityLimiter, errors: list[Exception]

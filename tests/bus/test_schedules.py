@@ -397,6 +397,8 @@ async def test_many_that_are_due_at_once_start_evenly_within_the_spread(
         harness.clock.ahead += HOUR
         for second in range(4):
             await eventually(count, partial(operator.eq, 6 * (second + 1)))
+            await harness.bus.scheduler.wake()  # Every change of a schedule does this.
+            await anyio.wait_all_tasks_blocked()
             harness.clock.ahead += 1.0
         await harness.wait_for_runs(len(planned))
         await harness.wait_until_finished()
