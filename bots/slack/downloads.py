@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 MAX_REDIRECTS = 3
 
 TRANSCRIPT_S, TRANSCRIPT_POLL_S = 15.0, 1.0
-"""How long to wait for Slack's transcript of a clip, and how often to ask, seconds. It takes a few seconds."""
+"""How long to wait for Slack's transcript of a clip, and how often to ask, seconds. Slack needs a few seconds."""
 
 MAX_TRANSCRIPT_BYTES = 1_000_000
 
 SILENCE_S = 30.0
-"""How long Slack may send nothing, seconds."""
+"""Longest pause in a download, seconds."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -47,9 +47,9 @@ _SIGN_IN_PAGE = re.compile(
 )
 _VTT_MARK = re.compile(r"<[^<>]{0,100}>")
 _HEAD_BYTES = 4096
-"""How much of a page to examine, bytes."""
+"""How much of a page to examine for a sign-in form, bytes."""
 
-_SIGN_IN = "Slack gave its sign-in page instead: the app needs the permission files:read"
+_SIGN_IN = "Slack returned its sign-in page instead: the app needs the permission files:read"
 
 
 class SlackDownloader:
@@ -57,7 +57,7 @@ class SlackDownloader:
 
     Args:
         api: Slack's Web API.
-        base_url: Its URL. The token is sent only to its host and to hosts below its domain.
+        base_url: The API's URL. The token is sent only to its host and to hosts below its domain.
     """
 
     def __init__(self, api: SlackApi, *, base_url: str, timeout_s: float) -> None:
@@ -72,7 +72,7 @@ class SlackDownloader:
         """Stream a file's bytes, at most `max_bytes`.
 
         Raises:
-            SlackError: It is missing, too large or not accessible with this token, or the connection broke.
+            SlackError: The file is missing, too large or not accessible with this token, or the connection broke.
         """
         if why := unavailable_reason(attachment.ref):
             raise SlackError(why)
@@ -94,10 +94,10 @@ class SlackDownloader:
                 yield pieces
 
     async def find_transcript(self, ref: str) -> Transcript | None:
-        """Return Slack's transcript of a clip; None = it has none in time. Raises SlackError.
+        """Return Slack's transcript of a clip; None = there was none in time. Raises SlackError.
 
-        The file object contains the beginning, and `vtt` the address of the rest (undocumented fields, as clips have
-        them: `transcription.status` is none, processing, complete or failed).
+        The file object contains the beginning of the transcript, and `vtt` is the URL of the whole. These fields are
+        undocumented. In clips, `transcription.status` is none, processing, complete or failed.
         """
         if unavailable_reason(ref):
             return None
@@ -122,7 +122,7 @@ class SlackDownloader:
             try:
                 words = vtt_words(await self._read_text(url)) or words
             except SlackError as error:
-                log.info("only the beginning of a transcript is known: %s", error)
+                log.info("only the beginning of a transcript is available: %s", error)
         return Transcript(
             text=words,
             language=as_str(transcription.get("locale")),
@@ -131,7 +131,7 @@ class SlackDownloader:
         )
 
     async def _read_text(self, url: str) -> str:
-        """Return the beginning of a text at Slack. Raises SlackError."""
+        """Return the beginning of a text file in Slack. Raises SlackError."""
         text = b""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(self._api.session())
@@ -147,7 +147,7 @@ class SlackDownloader:
         return text.decode("utf-8", "replace")
 
     async def _file_info(self, ref: str) -> Mapping[str, Any]:
-        """Ask for a file's present URL. URLs in events expire, and events of shared channels contain none.
+        """Get a file's current URL. URLs in events expire, and events of shared channels contain none.
 
         If Slack refuses, the URL from the message is used.
         """
@@ -173,12 +173,12 @@ class SlackDownloader:
             if answer.status not in _REDIRECTS:
                 return answer
             url = urljoin(url, answer.headers.get("Location", ""))
-        raise SlackError("Slack redirects the file's URL too often.")
+        raise SlackError("Slack redirected the file's URL too often.")
 
     async def _get(
         self, stack: AsyncExitStack, session: aiohttp.ClientSession, url: str
     ) -> aiohttp.ClientResponse:
-        """Open one URL. It is a secret, so no error contains it."""
+        """Open one URL. No error contains it, because it is a secret."""
         if not self._is_slack_host(url):
             raise SlackError("The file is not stored at Slack, so it cannot be downloaded.")
         request = session.get(
@@ -205,7 +205,7 @@ class SlackDownloader:
 
 
 def vtt_words(text: str) -> str:
-    r"""Return the words of a WebVTT file: without its header, notes, cue names, times and marks.
+    r"""Return the text of a WebVTT file, without its header, notes, cue names, times and markup.
 
     >>> vtt_words("WEBVTT\n\n1\n00:00.000 --> 00:01.000\n<v Ann>Call me\n\n00:01.000 --> 00:02.000\nat &lt;5&gt;.")
     'Call me at <5>.'
@@ -221,15 +221,15 @@ def vtt_words(text: str) -> str:
 
 def _address(file: Mapping[str, Any]) -> str:
     if file.get("is_external") or file.get("mode") == "external":
-        raise SlackError("The file is stored outside Slack, only its link was shared.")
+        raise SlackError("The file is stored outside Slack, and only its link was shared.")
     if document_extension(file) == ".csv":
-        url = file.get("list_csv_download_url")  # Its own URL returns only a description.
+        url = file.get("list_csv_download_url")  # A list's own URL returns only a description.
         if not isinstance(url, str) or not url:
-            raise SlackError("Slack does not give the items of this list to apps.")
+            raise SlackError("Slack does not let apps read the items of this list.")
         return url
     url = file.get("url_private_download") or file.get("url_private")
     if not isinstance(url, str) or not url:
-        raise SlackError("Slack no longer provides the file: it was deleted or is too old.")
+        raise SlackError("Slack no longer provides the file, because it was deleted or is too old.")
     return url
 
 
@@ -246,9 +246,9 @@ def _check(answer: aiohttp.ClientResponse, max_bytes: int) -> None:
 async def _page(
     pieces: AsyncIterator[bytes], answer: aiohttp.ClientResponse, file: Mapping[str, Any]
 ) -> AsyncIterator[bytes]:
-    """Return the bytes of a page, unless it is the sign-in page that Slack returns with 200 without permission.
+    """Return the bytes of a page. Raises SlackError for Slack's sign-in page (200 despite a missing permission).
 
-    An uploaded page has the announced length. A document of Slack is a page of another length than announced.
+    An uploaded page has the announced length. The length of a Slack document's page differs from the announced one.
     """
     is_document = bool(document_extension(file))
     is_upload = str(file.get("mimetype")).startswith("text/html")
@@ -274,5 +274,5 @@ async def _page(
 
 def _broken(error: Exception) -> SlackError:
     failure = error_from_exception(error)
-    failure.ambiguous = False  # Nothing was sent, so asking again does no harm.
+    failure.ambiguous = False  # A download changes nothing, so it can be repeated.
     return failure

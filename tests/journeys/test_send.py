@@ -144,7 +144,11 @@ async def test_a_refusal_is_told_in_the_platforms_words(tmp_path: Path) -> None:
             for channel, arguments, words in (
                 ("telegram", ("20001", "--person"), "blocked by the user"),
                 ("slack", ("CNOWHERE",), "Slack does not know this channel"),
-                ("feishu", ("oc_room", "--topic", "omt_unknown"), "no message of this topic"),
+                (
+                    "feishu",
+                    ("oc_room", "--topic", "omt_unknown"),
+                    "only as a reply to one of its messages",
+                ),
             ):
                 code, out, _ = await service.command(
                     "send", channel, *arguments[:1], TEXT, *arguments[1:], "--wait"
