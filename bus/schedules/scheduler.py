@@ -226,7 +226,7 @@ class Scheduler:
         """
         self._seen = began = self._now()
         await self.settle()
-        # A change that ends the wait between two batches does not start the next batch early. Setting the clock back does.
+        # A change ends the wait between two batches, but does not start the next batch early.
         if began < self._next_batch_at <= began + BATCH_S:
             return self._next_batch_at
         due = await self._store.list_due(self._channels, now=began, limit=BATCH)
