@@ -61,11 +61,6 @@ class ObjectMissing(FilesUnavailable):
 class ValueRefused(StoreError):
     """A value cannot be stored: half a surrogate pair, an integer beyond 64 bits, or a key that is too long."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "A value cannot be stored: half a surrogate pair, an integer beyond 64 bits, or a key that is too long."
-        )
-
 
 class RowNotFound(StoreError):
     """The row does not exist."""
