@@ -227,6 +227,7 @@ class Scheduler:
         self._seen = began = self._now()
         await self.settle()
         # A change ends the wait between two batches, but does not start the next batch early.
+        # A time further ahead was set before the clock was set back.
         if began < self._next_batch_at <= began + BATCH_S:
             return self._next_batch_at
         due = await self._store.list_due(self._channels, now=began, limit=BATCH)
